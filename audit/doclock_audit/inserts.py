@@ -17,15 +17,22 @@ from .data_flow import Column, flows_of, in_variables, nodes_on
 from .findings import AuditFinding
 from .places import Place, Places, is_of_migration
 from .rows import attributes_of, entity_of_table, header_rows, short_name
-from .rules import HeaderRows, Rows, Rule, keep_last
+from .rules import MOST_TABLES, HeaderRows, Rows, Rule, keep_last
 from .sent import Condition, OwnRead, Sent, plain_name
-from .source import Scope, certain_parts, covers, names_in, reaches_driver, scope_of
+from .source import (
+    ORDERS,
+    Scope,
+    certain_parts,
+    covers,
+    name_of,
+    names_in,
+    reaches_driver,
+    scope_of,
+)
 from .transactions import Transaction, Write
 
-_MOST_TABLES: Final = 500
 _MOST_READS: Final = 50  # for each table
 _END: Final = ast.Pass(lineno=1 << 30)  # behind all lines of a function
-_ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _NOT_FOUND: Final = (
     *("NotFound", "NoResult", "DoesNotExist", "NoSuch", "Missing"),
     *("IndexError", "KeyError", "LookupError", "StopIteration"),
@@ -104,7 +111,7 @@ class InsertRace(Rule):
         for condition in sent.conditions:
             known = self._reads.get(condition.name)
             if known is None:
-                known = keep_last(self._reads, condition.name, OrderedDict(), _MOST_TABLES)
+                known = keep_last(self._reads, condition.name, OrderedDict(), MOST_TABLES)
             of = condition, parameters[0] if parameters else {}, sent.aggregates
             read = _TableRead(places, number, *of, not sent.is_select)
             keep_last(known, places, read, _MOST_READS)
@@ -391,7 +398,7 @@ def _race_in(
 def _made(scope: Scope, use: ast.AST, entity: str) -> Iterator[ast.AST]:
     for node in (*nodes_on(use), *in_variables(scope, use, use, set())):
         if isinstance(node, ast.Dict) or (
-            isinstance(node, ast.Call) and _name_of(node.func) == entity
+            isinstance(node, ast.Call) and name_of(node.func) == entity
         ):
             yield node
 
@@ -467,10 +474,6 @@ def _parts_of_value(node: ast.AST) -> list[ast.AST]:
     return [one.iter for one in getattr(node, "generators", ())]
 
 
-def _name_of(function: ast.expr) -> str:
-    return str(getattr(function, "id", getattr(function, "attr", "")))
-
-
 def _key_of(node: ast.expr) -> ast.expr:
     """Return what a comprehension makes of each row; of a dictionary, its key."""
     found: ast.expr = getattr(node, "key", None) or getattr(node, "elt")  # noqa: B009  # of some kinds
@@ -480,7 +483,7 @@ def _key_of(node: ast.expr) -> ast.expr:
 def _selected(call: ast.Call) -> set[str]:
     """Return the columns that a SELECT in this call returns, as far as it names them."""
     selects = (one for one in ast.walk(call) if isinstance(one, ast.Call))
-    columns = (one.args for one in selects if _name_of(one.func) in ("select", "query"))
+    columns = (one.args for one in selects if name_of(one.func) in ("select", "query"))
     return {of.attr for one in columns for of in one if isinstance(of, ast.Attribute)}
 
 
@@ -546,7 +549,7 @@ class _Seen:
             if isinstance(inner, ast.ExceptHandler) and isinstance(parent, ast.Try):
                 text = "" if inner.type is None else ast.unparse(inner.type)
                 for one in (node for part in parent.body for node in ast.walk(part)):
-                    raises = isinstance(one, ast.Call) and _name_of(one.func) in _RAISING
+                    raises = isinstance(one, ast.Call) and name_of(one.func) in _RAISING
                     looks = isinstance(one, (ast.Subscript, ast.Call)) and self.is_read(one)
                     is_for_it = any(name in text for name in _NOT_FOUND)
                     if looks and (is_for_it or (raises and text in _ANY_ERROR)):
@@ -593,9 +596,9 @@ class _Seen:
             case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[of]):
                 pass
             case ast.Compare(ops=[operator, *_]) if absent is None:
-                compares = isinstance(operator, (*_ORDERS, ast.Eq, ast.NotEq))
+                compares = isinstance(operator, (*ORDERS, ast.Eq, ast.NotEq))
                 calls = (node for node in self._origins(part) if isinstance(node, ast.Call))
-                counted = any(_name_of(one.func) in ("len", "count", "sum") for one in calls)
+                counted = any(name_of(one.func) in ("len", "count", "sum") for one in calls)
                 counts = compares and (aggregates or counted)
                 return "capacity" if counts and self.is_read(part) else None
         return "check-then-insert" if absent is outcome and self.is_read(of) else None
@@ -610,7 +613,7 @@ def _says_absent(condition: ast.expr) -> bool | None:
             return isinstance(operator, ast.Lt)
         case ast.Compare(ops=[operator, *_], comparators=[ast.Constant(value), *_]) if not value:
             differs = isinstance(operator, (ast.IsNot, ast.NotEq, ast.Gt))
-            return None if isinstance(operator, _ORDERS) and not differs else not differs
+            return None if isinstance(operator, ORDERS) and not differs else not differs
         case ast.Compare():
             return None
         case ast.Call(func=ast.Name("all"), args=[ast.GeneratorExp(elt=test)]):

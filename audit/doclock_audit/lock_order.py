@@ -103,29 +103,23 @@ class LockOrder(Rule):
     def findings(self) -> Iterator[AuditFinding]:
         """Yield the cycles of rows, and then those of classes that no such cycle has shown."""
         certain = set()
-        for key, count in self.tally:
-            if key[0] == "cycle":
-                entities = key[1].split("|")
+        orders: dict[tuple[str, str, str], tuple[tuple[str, str], int]] = {}
+        for (kind, *key), count in self.tally:
+            if kind == "cycle":
+                entities = key[0].split("|")
                 certain.add(frozenset(entities))
-                yield self._judge(entities, key[2].split("|"), count, certain=True)
-        orders = self._orders_of_classes()
+                yield self._judge(entities, key[1].split("|"), count, certain=True)
+            else:  # the first pair of places where it was seen
+                held, row, direction, *(held_at, locked_at) = key
+                known, times = orders.get((held, row, direction), ((held_at, locked_at), 0))
+                orders[held, row, direction] = known, times + count
         for entity in {held for held, row, _ in orders if held == row}:
             both = [orders.get((entity, entity, one)) for one in ("ascending", "descending")]
             if all(both) and frozenset({entity}) not in certain:
                 (up, times_up), (down, times_down) = filter(None, both)
-                places = [*up, *down]
-                yield self._judge([entity] * 2, places, times_up + times_down, certain=False)
+                times = times_up + times_down
+                yield self._judge([entity] * 2, [*up, *down], times, certain=False)
         yield from self._cycles_of_classes(orders, certain)
-
-    def _orders_of_classes(self) -> Orders:
-        """Return each order with the first pair of places where it was seen."""
-        orders: dict[tuple[str, str, str], tuple[tuple[str, str], int]] = {}
-        for key, count in self.tally:
-            if key[0] == "order":
-                of, places = key[1:4], key[4:6]
-                known, times = orders.get(of, (places, 0))
-                orders[of] = known, times + count
-        return orders
 
     def _cycles_of_classes(
         self, orders: Orders, shown: set[frozenset[str]]

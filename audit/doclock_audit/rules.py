@@ -141,7 +141,7 @@ def keep_last(values: OrderedDict[K, V], key: K, value: V, number: int) -> V:
     return value
 
 
-_MOST_TABLES: Final = 500
+MOST_TABLES: Final = 500
 _MOST_PLACES: Final = 50  # for each table
 
 
@@ -185,7 +185,7 @@ class LostUpdate(Rule):
         for table in sent.tables:
             known = self._reads.get(table)
             if known is None:
-                known = keep_last(self._reads, table, {}, _MOST_TABLES)
+                known = keep_last(self._reads, table, {}, MOST_TABLES)
             if place in known or len(known) < _MOST_PLACES:
                 known[place] = number
 

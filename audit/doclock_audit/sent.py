@@ -537,19 +537,12 @@ def _overwritten(statement: Insert, table: Table) -> WriteSent | None:
     """Return what an INSERT overwrites of a row that is there already, with values of the program."""
     if not values_of(statement).overwrites:
         return None
-    keys = tuple(column.key for column in table.primary_key)
     conflict = conflict_of(statement)
-    if conflict is None:  # OR REPLACE: the whole row
-        values = [
-            Value(one.key, frozenset({one.key})) for one in table.columns if one.key not in keys
-        ]
-    else:
-        values = [
-            Value(column, frozenset({column}))
-            for column, value in conflict.sets.items()
-            if _is_of_program(value)
-        ]
-    return WriteSent(table, tuple(values), frozenset(), keys)
+    if conflict is None:  # OR REPLACE
+        return whole_row(table)
+    names = (column for column, value in conflict.sets.items() if _is_of_program(value))
+    values = tuple(Value(name, frozenset({name})) for name in names)
+    return replace(whole_row(table), values=values, from_parameters=False)
 
 
 def whole_row(table: Table) -> WriteSent:

@@ -16,6 +16,7 @@ from .places import Place, Places, files_of_program
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _EXITS: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _BRANCHES: Final = ("body", "orelse")
+ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 class Guard(NamedTuple):
@@ -304,33 +305,24 @@ def names_in(target: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
-def parts_of(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield the conditions that a condition is put together from."""
-    match test:
-        case ast.BoolOp(values=values):
-            for one in values:
-                yield from parts_of(one)
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield from parts_of(operand)
-        case ast.NamedExpr(value=value) | ast.Call(func=ast.Name(id="bool"), args=[value]):
-            yield from parts_of(value)
-        case _:
-            yield test
-
-
-def certain_parts(test: ast.expr, *, outcome: bool) -> Iterator[Guard]:
-    """Yield those of them whose outcome follows from that of the whole."""
+def certain_parts(test: ast.expr, *, outcome: bool | None) -> Iterator[Guard]:
+    """Yield the parts of a condition whose outcome follows from that of the whole; None: all of them."""
     match test:
         case ast.BoolOp(op=op, values=values):
-            if isinstance(op, ast.And) == outcome:
+            if outcome is None or isinstance(op, ast.And) == outcome:
                 for one in values:
                     yield from certain_parts(one, outcome=outcome)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield from certain_parts(operand, outcome=not outcome)
+            yield from certain_parts(operand, outcome=None if outcome is None else not outcome)
         case ast.NamedExpr(value=value) | ast.Call(func=ast.Name(id="bool"), args=[value]):
             yield from certain_parts(value, outcome=outcome)
         case _:
-            yield Guard(test, outcome)
+            yield Guard(test, outcome=bool(outcome))
+
+
+def name_of(function: ast.expr) -> str:
+    """Return the name of a function that is called, or of a method."""
+    return str(getattr(function, "id", getattr(function, "attr", "")))
 
 
 def covers(node: ast.AST, line: int) -> bool:
@@ -395,15 +387,13 @@ def _names_used(node: ast.AST) -> frozenset[str]:
         if isinstance(one, ast.Attribute) and one.attr in _OF_DRIVER:
             found.add(one.attr)
         if isinstance(one, ast.Call):
-            name = getattr(one.func, "id", getattr(one.func, "attr", ""))
+            name = name_of(one.func)
             of_sqlalchemy = isinstance(one.func, ast.Attribute) and hasattr(Session, name)
             found |= set() if of_sqlalchemy else {name}
     return frozenset(found) - {""}
 
 
-@lru_cache(maxsize=1024)
-def _scope(node: ast.AST) -> Scope:
-    return Scope(node)
+_scope = lru_cache(maxsize=1024)(Scope)
 
 
 @lru_cache(maxsize=256)

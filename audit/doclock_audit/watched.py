@@ -7,7 +7,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
@@ -147,12 +146,10 @@ class Watched:
         number = session.hash_key
         found = self.sessions.get(number)
         if found is None:
-            forget = partial(self._forget, number)
-            found = self.sessions[number] = SessionSeen(ref(session, forget))
+            forget = self.sessions.pop
+            session_seen = ref(session, lambda _: forget(number, None))
+            found = self.sessions[number] = SessionSeen(session_seen)
         return found
-
-    def _forget(self, number: int, _: object) -> None:
-        self.sessions.pop(number, None)
 
     def of_object(self, state: InstanceState[Any]) -> SessionSeen | None:
         """Return what is known of the session of an object."""
