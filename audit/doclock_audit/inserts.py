@@ -1,4 +1,4 @@
-"""Rows that are inserted because of what a SELECT has found, or not found."""
+"""Rows that are inserted because a SELECT found, or did not find, others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .source import (
 from .transactions import Transaction, Write
 
 _MOST_READS: Final = 50  # for each table
-_END: Final = ast.Pass(lineno=1 << 30)  # behind all lines of a function
+_END: Final = ast.Pass(lineno=1 << 30)  # after all lines of a function
 _NOT_FOUND: Final = (
     *("NotFound", "NoResult", "DoesNotExist", "NoSuch", "Missing"),
     *("IndexError", "KeyError", "LookupError", "StopIteration"),
@@ -42,7 +42,7 @@ _ANY_ERROR: Final = ("", "Exception")
 
 
 class _TableRead(NamedTuple):
-    """A SELECT on one table, as it was executed last.
+    """A SELECT on one table, as last executed.
 
     :ivar equal: the values of the columns of the condition; None where they are not known.
     :ivar writes: it is an UPDATE, or the INSERT itself.
@@ -68,7 +68,7 @@ class _TableRead(NamedTuple):
 class _Race(NamedTuple):
     """The race that the source shows.
 
-    :ivar columns: the number that is computed, or those that a look-up in what was read compares.
+    :ivar columns: the computed number, or the columns that a search in the rows compares.
     :ivar certain: they are known.
     """
 
@@ -93,9 +93,10 @@ class NewRow(NamedTuple):
 
 
 class InsertRace(Rule):
-    """Certain where the source shows that the row is inserted because of what was read.
+    """Certain if the source shows that the row is inserted because of the rows that were read.
 
-    A unique constraint or index that keeps out the second row is none: the database finds the race.
+    Not a finding if a unique constraint or index prevents the second row: the database detects the
+    race.
     """
 
     code = "check-then-insert"
@@ -255,7 +256,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _constants(table: Table, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the columns of a new row that have the default of every row, as the key of an only row has."""
+    """Yield the columns of a new row that have their constant default, such as the key of a single row."""
     for column in table.columns:
         if isinstance(column.default, ColumnDefault) and column.default.is_scalar:
             constant = column.default.arg
@@ -264,9 +265,9 @@ def _constants(table: Table, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _keeps_out(table: Table, columns: Iterable[str]) -> bool | None:
-    """Return whether the table has at most one row with the same values in these columns.
+    """Return whether the table allows at most one row with the same values in these columns.
 
-    None: it depends on more, as of an index of some rows, or of an expression that is a text.
+    None: it depends, for an index of some rows, or of an expression given as text.
     """
     names = set(columns)
     found: bool | None = False
@@ -296,10 +297,10 @@ _OPPOSITE: Final[Mapping[_Returned, _Returned]] = {
 }
 
 _Columns = tuple[tuple[str, frozenset[str]], ...]
-"""Columns, each with the names that the program has for it."""
+"""Columns, each with the program's names for it."""
 
 
-# Threads: the cache is of functions of source files, which have one answer.
+# Threads: cached pure functions of source files.
 @lru_cache(maxsize=4096)
 def races_of(
     read: Places,
@@ -350,10 +351,10 @@ def _refused(read: Places, inserted: Places, aggregates: bool) -> Iterator[_Race
 def _compared(
     scope: Scope, inserted: Place, columns: _Columns, names: frozenset[str], keys: frozenset[str]
 ) -> Iterator[_Race]:
-    """Yield the race of a look-up, unless it is for something else than a value of the new row.
+    """Yield the race of a search, unless it concerns something else than a value of the new row.
 
-    :param names: of the columns that it compares.
-    :param keys: the variables that it looks for.
+    :param names: the columns that it compares.
+    :param keys: the variables that it searches for.
     """
     compared = [(key, of) for key, of in columns if of & names]
     use = scope.statement_at(inserted.line)
@@ -373,7 +374,7 @@ def _compared(
 def _race_in(
     scope: Scope, read: int, inserted: int, aggregates: bool, entity: str, says: _Returned
 ) -> tuple[str, tuple[frozenset[str], frozenset[str]] | None] | None:
-    """Return the code of the race where a row is inserted only after a look at what was read.
+    """Return the code of the race in which a row is inserted depending on rows that were read.
 
     With it are the columns and the variables of a look-up in what was read, where there is one.
 
@@ -461,7 +462,7 @@ _WHOLE: Final = (
 
 
 def _parts_of_value(node: ast.AST) -> list[ast.AST]:
-    """Return the parts of an expression that its value comes from."""
+    """Return the parts of an expression that determine its value."""
     match node:
         case ast.Call(func=ast.Attribute(value=of)):
             return [of]
@@ -475,7 +476,7 @@ def _parts_of_value(node: ast.AST) -> list[ast.AST]:
 
 
 def _key_of(node: ast.expr) -> ast.expr:
-    """Return what a comprehension makes of each row; of a dictionary, its key."""
+    """Return the result of a comprehension for each row; for a dictionary, its key."""
     found: ast.expr = getattr(node, "key", None) or getattr(node, "elt")  # noqa: B009  # of some kinds
     return found
 
@@ -496,21 +497,19 @@ class _Seen:
         self._line = line
 
     def is_read(self, expression: ast.AST) -> bool:
-        """Return whether an expression is what was read, a part of it, or its number."""
         return any(
             isinstance(node, (ast.Call, ast.Attribute, ast.Await)) and covers(node, self._line)
             for node in self._origins(expression)
         )
 
     def adds(self, expression: ast.AST) -> bool:
-        """Return whether it adds to something."""
         return any(
             isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
             for node in self._origins(expression)
         )
 
     def _origins(self, expression: ast.AST) -> Iterator[ast.AST]:
-        """Yield an expression and those that its value comes from, not those that it is tested with."""
+        """Yield an expression and those that determine its value, except conditions."""
         seen: set[str] = set()
         left = [expression]
         while left:

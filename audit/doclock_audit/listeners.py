@@ -1,4 +1,4 @@
-"""The events of SQLAlchemy that an audit hears: of engines, sessions and mapped objects."""
+"""The events of SQLAlchemy that an audit receives: of engines, sessions and mapped objects."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ from .transactions import Read, RowLock, SessionSeen, Transaction, Write
 from .watched import Watched, commits_each_statement, here
 
 _NAMELESS: Final = ""
-_MOST_VALUES: Final = 100  # of one statement, whose rows are looked at
+_MOST_VALUES: Final = 100  # rows of one statement that are examined
 
 
 class Listeners:
-    """Functions for the events of engines, sessions and mapped objects, by whose names they are called.
+    """Listeners for the events of engines, sessions and mapped objects, named like the events.
 
-    Those of objects are for their states.
+    Those of objects get their states.
     """
 
     def __init__(self, watched: Watched) -> None:
@@ -91,7 +91,7 @@ class Listeners:
         context: Any,
         _many: bool,
     ) -> None:
-        """Judge a statement by its text, and by what it was compiled from."""
+        """Judge a statement by its text and its construct."""
         watched = self._watched
         watched.statements += 1
         user = watched.seen(connection).user
@@ -151,11 +151,11 @@ class Listeners:
         if reading is None or not reading.names_rows:
             self._note_rows_locked(transaction, sent, context, place)
         else:
-            for table in {*sent.locked} - reading.tables:  # of a join, say
+            for table in {*sent.locked} - reading.tables:  # of a join, for example
                 transaction.tables_locked.setdefault(table, reading.number)
 
     def _reading(self, user: SessionSeen, sent: Sent) -> Read | None:
-        """Return the SELECT of a session that this statement is; None for others on its connection."""
+        """Return the session's SELECT that this statement executes; None for any other."""
         reading = user.reading
         if reading is None or reading.number:
             return None
@@ -165,7 +165,7 @@ class Listeners:
     def _note_rows_locked(
         self, transaction: Transaction, sent: Sent, context: Any, place: Place
     ) -> None:
-        """Note the row that a SELECT locks by its key; where it names none, the tables."""
+        """Record the row that a SELECT locks by its key, or else the tables."""
         number = self._watched.statements
         for condition in sent.conditions:
             for parameters in parameters_of(context):
@@ -301,7 +301,7 @@ class Listeners:
         self._watched.use(connection, self._watched.session(session))
 
     def after_commit(self, session: Session) -> None:
-        """Note that the outer transaction is committed, and not only a savepoint released."""
+        """Note that the outer transaction is committed, not only a savepoint released."""
         if not session.in_nested_transaction():
             self._watched.session(session).committed = True
 
@@ -319,7 +319,7 @@ class Listeners:
         self._watched.added.put(instance_state(instance), places_of_program())
 
     def do_orm_execute(self, run: ORMExecuteState) -> Result[Any] | None:
-        """Remember the line that reads, and find out which rows a SELECT with a lock returns."""
+        """Remember the line that reads, and find out which rows a locking SELECT returns."""
         read = self._guarded_begin(run) if run.is_select else None
         if read is None or not read.locked or run.execution_options.get("yield_per"):
             return None
@@ -354,12 +354,12 @@ class Listeners:
     def _note_kept(
         self, transaction: Transaction, session: Session, state: InstanceState[Any], read: Read
     ) -> None:
-        """Note the lock of an object's row, and that the object was not read again."""
+        """Record the lock of an object's row, and that the object was not read again."""
         row, before = row_of(state), self._watched.reads.get(ref(state))
         if row is None:
             return
         kept = before is not None and before is not read
-        refreshes = isinstance(session, LockingSession)  # a lock of ours makes the object fresh
+        refreshes = isinstance(session, LockingSession)  # sa_doclock's locks refresh the object
         if before is not None and kept and not refreshes and not transaction.protects(row, before):
             self._watched.rules.stale.kept_values(transaction, row, before, read)
         self._watched.acquire(transaction, row, read.lock)
@@ -367,7 +367,7 @@ class Listeners:
     def lock_acquired(
         self, session: Session, document: DocumentKey | LockedName, lock: LockOptions, _: float
     ) -> None:
-        """Note a lock of a LockingSession, which may be in its transaction and not in its SQL."""
+        """Note a lock of a LockingSession, whose SQL may not show it."""
         entity, key = document
         if entity is None or not is_row_lock(lock) or not isinstance(key, tuple):
             return
@@ -442,7 +442,7 @@ class Listeners:
             (transaction.inserted if inserts else transaction.updated).add(row)
             if kind == "delete":
                 transaction.deleted.add(row)
-        if not inserts:  # an UPDATE or DELETE locks the row by itself
+        if not inserts:  # an UPDATE or DELETE itself locks the row
             lock = RowLock(places[0], watched.statements, by_write=True)
             watched.acquire(transaction, row, lock)
 

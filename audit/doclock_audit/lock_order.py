@@ -1,7 +1,7 @@
 """``lock-order-cycle``: transactions lock the same rows, or rows of the same tables, in different orders.
 
-No deadlock has to happen.  Each transaction of the run gives the orders in which it has locked, and
-a cycle of them is a deadlock of transactions that run at once: with the same rows, a certain one.
+No deadlock has to happen.  Each transaction of the run shows the orders in which it locked, and a
+cycle of them is a deadlock of concurrent transactions: with the same rows, a certain one.
 """
 
 from __future__ import annotations
@@ -18,26 +18,24 @@ from .rows import Row, short_name
 from .rules import Rule
 from .transactions import RowLock, Transaction
 
-_MOST_PAIRS: Final = 20_000  # pairs of rows that are remembered, of the run
-_ALL_PAIRS: Final = 8  # of so many rows all pairs are looked at, of more the neighbours
+_MOST_PAIRS: Final = 20_000  # pairs of rows that are remembered during the run
+_ALL_PAIRS: Final = 8  # up to so many rows all pairs are examined, beyond that neighbours
 _MOST_VISITED: Final = 300  # in the search for one cycle
 
 T = TypeVar("T")
 Orders = Mapping[tuple[str, str, str], tuple[tuple[str, str], int]]
-"""A pair of places, and how often, by two classes and the direction of their keys."""
+"""A pair of places, and their count, by two classes and the direction of their keys."""
 
 
 @dataclass(slots=True)
 class _Order:
-    """One row was locked while another was held."""
-
     held_at: str
     locked_at: str
     guards: frozenset[Row]  # rows that were locked before both, in every such transaction
 
 
 class LockOrder(Rule):
-    """Certain where the same rows were locked in both orders."""
+    """Certain if the same rows were locked in both orders."""
 
     code = "lock-order-cycle"
 
@@ -87,7 +85,7 @@ class LockOrder(Rule):
         else:
             known.guards &= order.guards
         way_back = _way(self._after, row, held, _MOST_VISITED)
-        if way_back is not None and held in self._after:  # else it was the oldest
+        if way_back is not None and held in self._after:  # otherwise it was the oldest
             self._note_cycle(way_back)
 
     def _note_cycle(self, rows: Sequence[Row]) -> None:
@@ -95,13 +93,13 @@ class LockOrder(Rule):
         cycle = [*rows[first:], *rows[:first]]
         orders = [self._after[held][row] for held, row in _steps(cycle)]
         if frozenset.intersection(*(order.guards for order in orders)):
-            return  # a row that each of them locks first keeps them apart
+            return  # each transaction locks a common row first
         entities = "|".join(row.entity for row in cycle)
         places = "|".join(place for one in orders for place in (one.held_at, one.locked_at))
         self.tally.add(("cycle", entities, places))
 
     def findings(self) -> Iterator[AuditFinding]:
-        """Yield the cycles of rows, and then those of classes that no such cycle has shown."""
+        """Yield the cycles of rows, and then those of classes that no such cycle shows."""
         certain = set()
         orders: dict[tuple[str, str, str], tuple[tuple[str, str], int]] = {}
         for (kind, *key), count in self.tally:
@@ -152,11 +150,10 @@ def _direction(held: Row, row: Row) -> str:
     try:
         return "ascending" if held.key < row.key else "descending"
     except TypeError:
-        return ""  # keys that have no order
+        return ""  # keys without an order
 
 
 def _steps(cycle: Sequence[T]) -> Iterable[tuple[T, T]]:
-    """Return each element with the one that follows; the first follows the last."""
     return zip(cycle, [*cycle[1:], cycle[0]], strict=True)
 
 

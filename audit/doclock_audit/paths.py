@@ -13,7 +13,7 @@ from .places import in_packages, is_of_tests
 
 
 class Paths:
-    """Shows places of the program as people of this project name them.
+    """Shows places of the program as people in this project name them.
 
     :param root: the folder of the project.
     """
@@ -22,7 +22,7 @@ class Paths:
         self.root = root
 
     def site(self, site: str) -> str:
-        """Return the place with its file relative to the project; that of a test says so."""
+        """Return the place with its file relative to the project; marks those of tests."""
         return f"{self.relative(site)}{' (test)' if self.is_of_tests(site) else ''}"
 
     def relative(self, site: str) -> str:
@@ -37,7 +37,7 @@ class Paths:
             return printable(site)
 
     def is_of_tests(self, site: str) -> bool:
-        """Return whether a place is one of the tests, and not of the program."""
+        """Return whether a place belongs to the tests, not to the program."""
         return self.is_file_of_tests(site.rpartition(":")[0])
 
     def is_file_of_tests(self, file: str) -> bool:
@@ -45,7 +45,7 @@ class Paths:
         return is_of_tests(self.relative(file))
 
     def text(self, text: str, sites: Sequence[str], *, marks: bool = True) -> str:
-        """Return a text that names these places."""
+        """Return a text with these places."""
         if sites:
             longest_first = sorted(map(re.escape, sites), key=len, reverse=True)
             show = self.site if marks else self.relative

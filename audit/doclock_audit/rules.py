@@ -1,4 +1,4 @@
-"""The rules: they are told what a transaction does, and count what they have found."""
+"""The rules: they learn what a transaction does, and count their findings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HeaderRows = Iterable[tuple[Header, Row]]
 Rows = Sequence[Mapping[str, Any]]
 
 LIMIT: Final = 2_000
-"""The number of different things that a tally keeps; more are counted together."""
+"""The number of different keys in a tally; the rest are counted together."""
 
 
 class Tally:
@@ -42,7 +42,7 @@ class Tally:
         self._counts: dict[tuple[Any, ...], int] = {}
         self._limit = limit
         self.left_out = 0
-        """The number of observations that have found no room."""
+        """The number of observations beyond the limit."""
 
     def add(self, key: tuple[Any, ...], times: int = 1) -> None:
         """Count this key."""
@@ -83,14 +83,14 @@ class Rule:
     def __init__(self) -> None:
         self.tally = Tally()
         self.is_of_tests: Callable[[str], bool] | None = None
-        """Return whether a file has tests: nobody else runs its lines at the same time."""
+        """Return whether a file contains tests: nobody else runs its lines at the same time."""
 
     def is_test(self, place: Place) -> bool:
-        """Return whether a line is one of a test."""
+        """Return whether a line belongs to a test."""
         return self.is_of_tests is not None and self.is_of_tests(place.file)
 
     def without_tests(self, places: Places) -> Places:
-        """Return the line, and those of the program that have called it."""
+        """Return the line, and the program's lines that called it."""
         if self.is_of_tests is None:
             return places
         return (places[0], *(one for one in places[1:] if not self.is_test(one)))
@@ -105,16 +105,16 @@ class Rule:
         transaction.later(lambda committed: self.tally.add((*key, certain(committed))))
 
     def export(self) -> Any:
-        """Return what it has found, as lists, texts and numbers."""
+        """Return its counts, as lists, texts and numbers."""
         return self.tally.export()
 
     def merge(self, exported: Any) -> None:
-        """Add what the same rule has found in another process."""
+        """Add the counts of the same rule in another process."""
         self.tally.merge(exported)
 
     @property
     def left_out(self) -> int:
-        """The number of observations that have found no room."""
+        """The number of observations beyond the limit."""
         return self.tally.left_out
 
     def findings(self) -> Iterator[AuditFinding]:
@@ -146,7 +146,7 @@ _MOST_PLACES: Final = 50  # for each table
 
 
 class LostUpdate(Rule):
-    """Certain where the source shows that the new value depends on the old one."""
+    """Certain if the source shows that the new value depends on the old one."""
 
     code = "lost-update"
 
@@ -214,7 +214,7 @@ class LostUpdate(Rule):
     def _note(
         self, transaction: Transaction, entity: str, names: str, *places: Place, certain: bool
     ) -> None:
-        # Only what would be certain is looked at closely.
+        # Only an otherwise certain finding is examined further.
         alone = certain and (is_of_migration() or any(map(self.is_test, places[:2])))
         proves = certain and not alone
         self.count_at_end(
@@ -269,18 +269,16 @@ def _computed(
 
 
 class _Pair(NamedTuple):
-    """A header's class, the class of its details, and the relationship between them."""
-
     header: str
     detail: str
     collection: str | None
 
 
 class DetailWithoutHeader(Rule):
-    """Certain where the header depends on its details.
+    """Certain if the header depends on its details.
 
-    That is where a transaction that has locked the header writes it too, and has read its details or
-    has a relationship that deletes those that it loses.  A detail whose own row is locked is none.
+    It does if a transaction that has locked the header also writes it, and has read its details or
+    has a relationship that deletes removed ones.  A detail whose own row is locked is no finding.
     """
 
     code = "detail-without-header"
@@ -341,12 +339,12 @@ class DetailWithoutHeader(Rule):
 
 
 class StaleAfterLock(Rule):
-    """Certain where a value is then written that depends on the old ones."""
+    """Certain if a value is then written that depends on the old ones."""
 
     code = "stale-after-lock"
 
     def kept_values(self, transaction: Transaction, row: Row, before: Read, read: Read) -> None:
-        """Note the two reads; the end of the transaction tells what has come of it."""
+        """Note the two reads; the end of the transaction shows whether it matters."""
         transaction.stale[row] = before
         self.count_at_end(
             transaction,
@@ -375,7 +373,7 @@ class StaleAfterLock(Rule):
 
 
 class LockWithoutEffect(Rule):
-    """Certain where the transaction then changes rows of the table: the text that was sent tells."""
+    """Certain if the transaction then changes rows of the table: the sent text shows it."""
 
     code = "lock-without-effect"
 
@@ -400,10 +398,10 @@ HOLD_LIMIT: Final = 0.2
 
 
 class LongHold(Rule):
-    """Certain, and no more than a warning: nothing gets lost, but others wait.
+    """Certain, but only a warning: nothing is lost, but others wait.
 
-    Without a lock, a transaction keeps a connection of the pool, and the server the old rows.  The next
-    statement does not tell why it came late, so such a wait is reported where it was seen.
+    Without a lock, a transaction keeps a connection of the pool, and the server the old rows.  The
+    next statement does not show why it came late, so such a wait is reported where it was seen.
     """
 
     code = "long-hold"

@@ -53,9 +53,9 @@ _WIDE_LOCK: Final = re.compile(
     r"\bpg_(?:try_)?advisory_(?:xact_)?lock|\bGET_LOCK\s*\(|\bsp_getapplock\b|^\s*LOCK\s+TABLES?\b",
     re.IGNORECASE,
 )
-#: The write lock of an SQLite file, in which there are no row locks.
+#: The write lock of an SQLite file, which has no row locks.
 _FILE_LOCK: Final = re.compile(r"^\s*BEGIN\s+(?:IMMEDIATE|EXCLUSIVE)\b", re.IGNORECASE)
-#: A transaction of SQLite that begins before its first read: a write after another's commit is an error.
+#: A transaction of SQLite that begins before its first read: a later write may be an error.
 _BEGIN: Final = re.compile(r"^\s*BEGIN\b", re.IGNORECASE)
 _END: Final = re.compile(
     r"^\s*(?:COMMIT|END|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO))\b", re.IGNORECASE
@@ -95,7 +95,7 @@ _SAVEPOINT: Final = re.compile(
     r"|ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)\s+(?P<name>[\w\"`]+)",
     re.IGNORECASE,
 )
-#: What a text has for values: parameters in the ways of all drivers, texts and numbers; and what looks so.
+#: The values in a text: parameters in the styles of all drivers, literals, numbers and the like.
 _VALUE: Final = re.compile(
     r"(?P<text>'(?:[^']|'')*')|(?P<other>\"[^\"]*\"|`[^`]*`|%%|::\w+)|%\((?P<name>\w+)\)s|(?P<position>%s|\?)"
     r"|[$:](?P<number>\d+)\b|(?P<named>:\w+)|(?<![\w.])(?P<digits>-?\d+(?:\.\d+)?)\b"
@@ -169,8 +169,8 @@ class OwnRead(NamedTuple):
 class Sent:
     """Facts of a statement: from its text, and from the construct that it was compiled from."""
 
-    asks: bool = False  # with_for_update() stands somewhere in it
-    locks: bool = False  # a row lock stands in the text
+    asks: bool = False  # it has with_for_update() somewhere
+    locks: bool = False  # its text has a row lock
     locks_widely: bool = False  # a name, or whole tables
     locks_file: bool = False
     begins: bool = False  # by its text; drivers begin without
@@ -193,7 +193,7 @@ class Sent:
     written: frozenset[str] = frozenset()  # tables whose rows are changed or deleted
 
 
-# Threads: the audit's listeners run in one thread at a time; the caches are safe by themselves.
+# Threads: the audit's listeners run in one thread at a time; the caches are safe.
 _known: ByObject[Any, Sent] = ByObject()  # by the compiled statement
 _tables_by_name: WeakValueDictionary[str, Table] = WeakValueDictionary()
 
@@ -213,7 +213,7 @@ def facts_of(text: str, context: Any) -> Sent:
 
 @lru_cache(maxsize=1024)
 def _facts_of_program_text(text: str, qmark: bool) -> Sent:
-    """Return the facts of a text that the program has written, to be sent by the driver as it is."""
+    """Return the facts of the program's text, which the driver sends unchanged."""
     return _with_text(_facts_of_text(text), with_names(text, qmark)[0])
 
 
@@ -269,7 +269,7 @@ def parameters_of(context: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def _rows_in(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of ``values([...])``, whose parameters are called ``name_m0``, ``name_m1``."""
+    """Yield the rows of ``values([...])``, whose parameters are named ``name_m0``, ``name_m1``."""
     rows: dict[str, dict[str, Any]] = {}
     for name, value in row.items():
         column, _, number = name.rpartition("_m")
@@ -448,7 +448,6 @@ def _condition(criteria: Iterable[Any], table: Table, names: _Names) -> Conditio
 
 
 def _parts(where: Any) -> Iterator[Any]:
-    """Yield the criteria that are joined by AND."""
     if isinstance(where, Grouping):
         yield from _parts(where.element)
     elif isinstance(where, BooleanClauseList) and where.operator is operators.and_:
@@ -515,7 +514,6 @@ def _update(statement: Update, condition: Condition) -> WriteSent:
 
 
 def _values(rows: Iterable[Mapping[Any, Any]]) -> Iterator[Value]:
-    """Yield the columns that have a value from the program."""
     for row in rows:
         for column, value in row.items():
             key = str(getattr(column, "key", column))
@@ -527,14 +525,14 @@ def _values(rows: Iterable[Mapping[Any, Any]]) -> Iterator[Value]:
 
 
 def _is_put_together(value: Any, column: str) -> bool:
-    """Return whether an SQL expression has values of the program, and not the old value, as case() may have."""
+    """Return whether an SQL expression uses the program's values, and not the old one, as case() may."""
     elements = list(iterate(getattr(value, "__clause_element__", lambda: value)()))
     names = {one.key for one in elements if isinstance(one, Column)}
     return column not in names and any(isinstance(one, BindParameter) for one in elements)
 
 
 def _overwritten(statement: Insert, table: Table) -> WriteSent | None:
-    """Return what an INSERT overwrites of a row that is there already, with values of the program."""
+    """Return the columns of an existing row that an INSERT overwrites with the program's values."""
     if not values_of(statement).overwrites:
         return None
     conflict = conflict_of(statement)
@@ -552,7 +550,7 @@ def whole_row(table: Table) -> WriteSent:
 
 
 def _is_of_program(value: Any) -> bool:
-    """Return whether a value of ON CONFLICT is the program's: itself, or of the row to insert."""
+    """Return whether a value of ON CONFLICT is the program's, directly or from the row to insert."""
     if isinstance(value, BindParameter) or not isinstance(value, ClauseElement):
         return True
     if not isinstance(value, Column):
@@ -580,7 +578,7 @@ def _update_of_text(text: str) -> WriteSent | None:
 def _insert_of_text(
     text: str,
 ) -> tuple[Table | None, tuple[tuple[str, str], ...], WriteSent | None]:
-    """Return the table of a text's INSERT, its columns that are parameters, and what it overwrites."""
+    """Return the table of a text's INSERT, its columns with parameters, and the values it overwrites."""
     found = _VALUES.match(text)
     table = None if found is None else table_named(table_name(found["table"]))
     if found is None or table is None:
@@ -670,7 +668,6 @@ def _condition_in_text(table: Table, where: str) -> Condition:
 
 
 def _tests_in_text(where: str) -> list[re.Match[str] | None]:
-    """Return the criteria that are joined by AND; None for each that is no equality."""
     parts = filter(str.strip, re.split(r"\bAND\b", where, flags=re.IGNORECASE))
     return [_EQUAL.match(part.strip()) for part in parts]
 

@@ -20,14 +20,14 @@ ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 class Guard(NamedTuple):
-    """A condition that has this outcome where a line of the program is executed."""
+    """A condition that has this outcome when a line of the program is executed."""
 
     test: ast.expr
     outcome: bool
 
 
 class Unpacked(ast.Subscript):
-    """An element of what a loop or an assignment takes apart, as ``b`` in ``for a, b in rows``."""
+    """An element that a loop or an assignment unpacks, as ``b`` in ``for a, b in rows``."""
 
     def __init__(self, value: ast.expr, position: int) -> None:
         super().__init__(value, ast.Constant(position), ast.Load())
@@ -63,7 +63,7 @@ class Scope:
 
     @property
     def parameters(self) -> frozenset[str]:
-        """The names of the function's parameters, less that of its object."""
+        """The names of the function's parameters, without that of its object."""
         found = list(self._arguments())
         return frozenset(found) - {"self", "cls"}
 
@@ -74,7 +74,7 @@ class Scope:
                 yield one.arg
 
     def parameter_at(self, position: int) -> str | None:
-        """Return the parameter that a positional argument is for, in a call of a method too."""
+        """Return the parameter for a positional argument, even in a call of a method."""
         found = [one for one in self._arguments() if one not in ("self", "cls")]
         return found[position] if position < len(found) else None
 
@@ -93,14 +93,14 @@ class Scope:
         return self._statements[line]
 
     def around(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, str]]:
-        """Yield each node with the one that it is part of, and as which part, the innermost first."""
+        """Yield each node with its parent and its role there, the innermost first."""
         while node in self._above:
             parent, field = self._above[node]
             yield node, parent, field
             node = parent
 
     def guards(self, node: ast.AST) -> Iterator[Guard]:
-        """Yield the conditions around a node, and those before it that would have left its block."""
+        """Yield the conditions around a node, and earlier ones that would have left its block."""
         for inner, parent, field in self.around(node):
             yield from self._guards_in(inner, parent, field)
             block = getattr(parent, field)
@@ -130,7 +130,7 @@ class Scope:
     def _of_items(
         self, items: ast.AST, use: ast.AST, seen: frozenset[str] = frozenset()
     ) -> Iterator[Guard]:
-        """Yield the conditions that all items of a loop fulfil, as those of ``wanted - known``.
+        """Yield the conditions that all items of a loop fulfil, such as those of ``wanted - known``.
 
         :param seen: the variables on the way here.
         """
@@ -179,7 +179,7 @@ class Scope:
             if assigns and any(parent is node for _, parent, _ in around):
                 continue  # it is used in the value that it is about to get
             if replaces and any(node in one for one in blocks):
-                found.clear()  # the earlier ones are gone, whatever way was taken
+                found.clear()  # replaces the earlier ones on every path
             found.append(value)
         return found
 
@@ -193,7 +193,7 @@ class Scope:
                     )
 
     def names_behind(self, expression: ast.AST, use: ast.AST) -> set[str]:
-        """Return the variables of an expression, and those that they have their values from."""
+        """Return the variables of an expression, and those that determine their values."""
         found: set[str] = set()
         left = names_in(expression)
         while left:
@@ -204,7 +204,7 @@ class Scope:
 
     @cached_property
     def _defined_names(self) -> dict[str, list[tuple[ast.AST, ast.AST, bool]]]:
-        """Each variable with the nodes that give it a value, that value, and whether it has no other then."""
+        """Each variable with its assigning nodes, the value, and whether it replaces all others."""
         found: dict[str, list[tuple[ast.AST, ast.AST, bool]]] = {}
         for node in self.nodes:
             for name, value, replaces in _defined(node):
@@ -216,7 +216,7 @@ _ELEMENTS: Final = ("elt", "key", "value")  # of comprehensions
 
 
 def _no_item(loop: ast.For | ast.AsyncFor) -> Iterator[Guard]:
-    """Yield the condition that no item of a loop was the one that it looks for."""
+    """Yield the condition that a loop did not find the item that it searched for."""
     for one in loop.body:
         if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
             items = ast.comprehension(loop.target, loop.iter, [one.test], 0)
@@ -243,7 +243,7 @@ def _exits(before: list[ast.stmt]) -> Iterator[Guard]:
 
 
 def _defined(node: ast.AST) -> Iterator[tuple[str, ast.AST, bool]]:
-    """Yield the variables that a node gives a value, with it, and whether they have no other then."""
+    """Yield the variables that a node assigns, with the value, and whether it replaces all others."""
     match node:
         case (
             ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=key)], value=value)
@@ -326,17 +326,17 @@ def name_of(function: ast.expr) -> str:
 
 
 def covers(node: ast.AST, line: int) -> bool:
-    """Return whether the line is part of this node."""
+    """Return whether the node contains this line."""
     first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
     if first is None or last is None:
         return isinstance(node, ast.withitem) and covers(node.context_expr, line)
     return bool(first <= line <= last)
 
 
-# Threads: the caches are of functions of source files, which have one answer.
+# Threads: cached pure functions of source files.
 @lru_cache(maxsize=4096)
 def scope_of(place: Place) -> Scope | None:
-    """Return the innermost function around this line, or the module; None where there is no source."""
+    """Return the innermost function around this line, or the module; None without source."""
     tree = _tree_of(place.file)
     if tree is None:
         return None
@@ -362,7 +362,7 @@ def reaches_driver(places: Places) -> bool:
 
 @lru_cache(maxsize=2)
 def _reaching(files: frozenset[str]) -> frozenset[str]:
-    """Return the names of the program's functions that use the driver's connection, or call such a one."""
+    """Return the names of the program's functions that use the driver, directly or through calls."""
     found = frozenset[str]()
     for _ in range(_CALLS):
         found = found.union(*(_users_in(file, found | _TO_DRIVER) for file in files))
@@ -371,7 +371,6 @@ def _reaching(files: frozenset[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _users_in(file: str, wanted: frozenset[str]) -> frozenset[str]:
-    """Return the functions of a file that use one of these names."""
     words = rf"\b(?:{'|'.join(map(re.escape, wanted))})\b"
     if not re.search(words, "".join(linecache.getlines(file))):
         return frozenset()
@@ -381,7 +380,7 @@ def _users_in(file: str, wanted: frozenset[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _names_used(node: ast.AST) -> frozenset[str]:
-    """Return the functions that a function calls, less SQLAlchemy's, and how it gets at the driver."""
+    """Return the functions that a function calls, except SQLAlchemy's, and its accesses to the driver."""
     found = set()
     for one in ast.walk(node):
         if isinstance(one, ast.Attribute) and one.attr in _OF_DRIVER:

@@ -1,4 +1,4 @@
-"""All that an audit remembers of the process while it watches: sessions, connections and objects."""
+"""The state that an audit keeps while it watches a process: sessions, connections and objects."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _protected_by(connection: Connection, level: str) -> Protection:
 
 
 def _level_of(connection: Connection) -> str:
-    """Return the isolation level as the program writes it, empty where it is not known."""
+    """Return the isolation level as the program writes it, or "" if unknown."""
     level = connection.get_execution_options().get("isolation_level")
     return str(level or connection.default_isolation_level or "")
 
@@ -80,7 +80,7 @@ def commits_each_statement(connection: Connection) -> bool:
         return False  # an older SQLAlchemy, or a driver that cannot tell
 
 
-_SHORT: Final = 0.05  # seconds without a statement that no rule hears of
+_SHORT: Final = 0.05  # seconds without a statement, of which no rule is told
 
 
 class Rules:
@@ -117,7 +117,7 @@ class Watched:
         self.rules = rules
         self.reads: ByObject[InstanceState[Any], Read] = ByObject()
         self.refreshed: ByObject[InstanceState[Any], dict[str, Read]] = ByObject()
-        """Attributes that were read again, and not the whole row."""
+        """Attributes that were read again without the whole row."""
         self.assigned: ByObject[InstanceState[Any], dict[str, Places]] = ByObject()
         self.added: ByObject[InstanceState[Any], Places] = ByObject()
         self.statements = self.transactions = self.rows_left_out = self.failures = 0
@@ -142,7 +142,7 @@ class Watched:
         return run
 
     def session(self, session: Session) -> SessionSeen:
-        """Return what is known of a session."""
+        """Return the state of a session."""
         number = session.hash_key
         found = self.sessions.get(number)
         if found is None:
@@ -209,7 +209,7 @@ class Watched:
         return seen.transaction
 
     def note_wide_lock(self, connection: Connection, sent: Sent) -> None:
-        """Note a lock that is not of rows; the next session on this connection has it too."""
+        """Note a lock that is not on rows; the next session on this connection has it too."""
         begins = sent.begins and locks_database(connection)
         for transaction in self._transactions_on(connection):
             transaction.protect(Protection(begins, begins))
@@ -220,12 +220,11 @@ class Watched:
                 transaction.first_lock = transaction.first_lock or here()
 
     def note_level(self, connection: Connection, level: str) -> None:
-        """Note the isolation level that a statement gives the transaction."""
+        """Note the isolation level that a statement sets for the transaction."""
         for transaction in self._transactions_on(connection):
             transaction.protection = _protected_by(connection, level)
 
     def _transactions_on(self, connection: Connection) -> Iterator[Transaction]:
-        """Yield the session's transaction on this connection, and the connection's own."""
         yield self.transaction_of(connection)
         own = self.seen(connection).transaction
         if own is not None:
@@ -258,7 +257,7 @@ class Watched:
         )
 
     def note_waiting(self, seconds: float) -> None:
-        """Note under which line each transaction waits that has been idle for that long."""
+        """Note at which line each transaction waits that has been idle for that long."""
         now = time.perf_counter()
         of_sessions = [one.transaction for one in self.sessions.values()]
         for transaction in (*of_sessions, *(one.transaction for one in self._connections.values())):

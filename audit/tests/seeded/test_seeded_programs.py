@@ -33,6 +33,8 @@ from tests.support.databases import Database
 from . import models, right, wrong
 from .models import Article, Base, Order, fill
 
+pytestmark = pytest.mark.own_logic
+
 Program = Callable[..., None]
 
 #: MariaDB finds conflicts at its default level: innodb_snapshot_isolation.

@@ -45,7 +45,7 @@ def explain(
 
 
 def _lock_of(words: str) -> LockOptions:
-    """Return the lock of these names.  :raises BadUsage: one of them is none."""
+    """Return the combined lock.  :raises BadUsage: a name is unknown."""
     names = [name.strip() for name in words.split("|")]
     for name in names:
         if name not in LockOptions.__members__:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...dialects import HAS_MODIFIERS
+from ...dialects import mysql
 from .check import Problem, Subject, check
 
 _LONG_IDLE = 3600  # seconds; the default is 8 hours
@@ -15,7 +15,7 @@ def version(subject: Subject) -> Iterator[Problem]:
     """The version is older than 8.0.1, and has no NOWAIT, SKIP LOCKED and FOR SHARE. A join locks
     the rows of all its tables, and the server does not tell who holds a row.
     """
-    if subject.version and subject.version < HAS_MODIFIERS:
+    if subject.version and subject.version < mysql.HAS_MODIFIERS:
         text = f"MySQL {subject.version_text} has no NOWAIT and no SKIP LOCKED"
         yield Problem(text, "upgrade to MySQL 8.4")
 

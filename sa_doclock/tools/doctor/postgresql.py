@@ -14,7 +14,7 @@ _SLOW_DETECTION = 10_000  # milliseconds; the default is 1000
 
 
 def _milliseconds(subject: Subject, name: str) -> int:
-    """Return a limit, 0 for none; -1 where this version has no such setting."""
+    """Return a limit; 0: none, -1: this version has no such setting."""
     return int(subject.settings.get(name, -1))
 
 

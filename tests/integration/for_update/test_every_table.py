@@ -16,7 +16,7 @@ from tests.integration.locking.steps import FIRST, TEN_MORE, add_ten, finds_held
 from tests.support.databases import Database
 from tests.support.models import Customer, Lease, Line, Order
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.each_value, pytest.mark.read_committed]
 
 
 ORDERS: Any = Order.__table__

@@ -89,6 +89,7 @@ WAYS: dict[str, Take] = {
 each_way = pytest.mark.parametrize("take", WAYS.values(), ids=WAYS)
 
 
+@pytest.mark.own_logic
 @each_way
 def test_it_is_held_and_recorded(
     session: LockingSession, other: LockingSession, take: Take
@@ -112,6 +113,7 @@ def test_the_second_waits_for_the_first(
     queued.result()
 
 
+@pytest.mark.own_logic
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
 @each_way
 def test_the_same_is_sent_as_by_a_plain_session(engine: sa.Engine, take: Take) -> None:

@@ -37,6 +37,8 @@ from tests.support.models import Voucher
 from tests.support.rows import rows
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.each_value
+
 
 @pytest.fixture
 def scene(documents: Database, make_engine: Callable[..., sa.Engine]) -> Iterator[Scene]:

@@ -20,7 +20,7 @@ from sa_doclock import (
 from tests.integration.locking.steps import finds_held, recorded
 from tests.support.models import Customer, Line, Order
 
-pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
+pytestmark = [pytest.mark.own_logic, pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, SharedRead, NoWait, SnapshotRead = (
     LockOptions.ForUpdate,
@@ -301,6 +301,42 @@ def test_nor_what_was_written_at_once(session: Session, elsewhere: Run, write: S
         change()
     assert elsewhere(TOTAL) == [(30,)]
     assert elsewhere(sa.select(Line.id).where(Line.id == 90)) == []
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_nor_does_another_commit_save_it(session: Session, elsewhere: Run, end: Step) -> None:
+    def change() -> None:
+        with session.locked(Order, 1) as order:
+            end(session, order)
+            session.merge(order).total = 31
+            session.commit()
+
+    with pytest.raises(LockLost, match=r"^Order 1 FOR UPDATE"):
+        change()
+    assert not session.in_transaction()
+    assert elsewhere(TOTAL) == [(30,)]
+
+
+def test_a_savepoint_gives_the_lock_up(session: Session, elsewhere: Run) -> None:
+    def change() -> None:
+        with session.begin_nested() as savepoint, session.locked(Order, 1) as order:
+            savepoint.rollback()
+            order.total = 31
+
+    with pytest.raises(LockLost, match=r"^Order 1 on \w+: "):
+        change()
+    session.close()
+    assert elsewhere(TOTAL) == [(30,)]
+
+
+def test_a_savepoint_that_takes_all_changes_with_it(session: Session, elsewhere: Run) -> None:
+    with session.begin():
+        with session.begin_nested() as savepoint, session.locked(Order, 1) as order:
+            order.total = 31
+            session.flush()
+            savepoint.rollback()
+        session.get_one_entity(Order, 2, LockOptions.ForUpdate).total = 32
+    assert elsewhere(TOTAL) == [(30,)]
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)

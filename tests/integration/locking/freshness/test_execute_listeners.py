@@ -36,6 +36,8 @@ from tests.support.models import Contract, Lease, Line, Order, Ticket
 from tests.support.rows import rows
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.own_logic
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Listener = Callable[[Any], Any]
 _orders: Any = Order.__table__

@@ -21,6 +21,8 @@ from sa_doclock.dialects.base import MaxParameters
 from tests.integration.locking.steps import FIRST, TEN_MORE, seen
 from tests.support.models import Account, Customer, Line, Order
 
+pytestmark = [pytest.mark.own_logic, pytest.mark.each_value]
+
 ForUpdate = LockOptions.ForUpdate
 Elsewhere = Callable[..., list[Any]]
 

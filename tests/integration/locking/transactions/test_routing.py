@@ -27,6 +27,8 @@ from sa_doclock.core.session import context_of
 from tests.integration.locking.steps import FIRST, finds_held, recorded, seen
 from tests.support.models import Account, Contract, Customer, Line, Order
 
+pytestmark = pytest.mark.own_logic
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 SnapshotRead, NoWait = LockOptions.SnapshotRead, LockOptions.NoWait
 MakeEngine = Callable[..., sa.Engine]

@@ -208,8 +208,9 @@ ORDERS_LIGHT, LINES_LIGHT = _light(ORDERS), _light(LINES)
 
 
 def _named(session: LockingSession, table: Any) -> Any:
-    """Return the table with the name of the schema that it is in by default."""
-    return _light(table, session.connection().dialect.default_schema_name)
+    """Return the table with the name of its schema, where the session writes: a replica has another."""
+    primary = session.connection({"clause": sa.update(table)})
+    return _light(table, primary.dialect.default_schema_name)
 
 
 def _locks(table: Any, session: LockingSession, doc: int) -> Any:
