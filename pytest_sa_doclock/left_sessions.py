@@ -1,4 +1,4 @@
-"""``--doclock-leaks``: the sessions that a test leaves in a transaction are named, and closed."""
+"""``--doclock-leaks``: names and closes the sessions that a test leaves in a transaction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONG: Final = 5.0  # seconds until a tear-down is assumed to wait for a session
 
 
 class LeakedSessionWarning(pytest.PytestWarning):
-    """A test has left a session in a transaction; the plugin has closed it."""
+    """A test left a session in a transaction; the plugin has closed it."""
 
 
 def add_option(group: pytest.OptionGroup) -> None:
@@ -46,10 +46,9 @@ class _WiderFixture:
 
 
 class LeftSessions:
-    """Looks for the sessions when a test ends, and when a fixture of wider scope ends.
+    """Looks for sessions when a test ends, and when a fixture of wider scope ends.
 
-    What a fixture of wider scope has begun, and the sessions and threads that it has made, are left
-    alone until it ends.
+    The transactions, sessions and threads of a fixture of wider scope are left alone until it ends.
     """
 
     def __init__(self, config: pytest.Config, mode: Literal["error", "close"]) -> None:
@@ -66,7 +65,7 @@ class LeftSessions:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Begin to listen, where the test modules have imported sa_doclock."""
+        """Begin to listen if the test modules have imported sa_doclock."""
         self._item = item
         self._listen()
 
@@ -74,7 +73,7 @@ class LeftSessions:
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Iterator[None]:
-        """Note what a fixture of wider scope makes."""
+        """Note the sessions and threads that a fixture of wider scope makes."""
         if request.scope == "function":
             self._look_after(request.node)
             yield
@@ -91,14 +90,14 @@ class LeftSessions:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
-        """See to a test without fixtures of its own."""
+        """Look after a test without fixtures."""
         self._look_after(item)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        """Keep the fixtures of the test from waiting for what it has left, as DROP TABLE does.
+        """Keep the test's fixtures from waiting for sessions that it left open, as DROP TABLE does.
 
-        Until they have ended, nobody can tell whether one of them would have closed it.
+        Until they have ended, one of them may still close a session.
         """
         if self._open is not None and self._left():
             self._timer = threading.Timer(_LONG, self._close)
@@ -106,7 +105,7 @@ class LeftSessions:
             self._timer.start()
 
     def pytest_unconfigure(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._open is not None:
             self._open.forget()
             self._open = None

@@ -1,4 +1,4 @@
-"""The line of the program, outside of the libraries, that a warning or an error is about."""
+"""The line of the program, outside the libraries, that a warning or an error concerns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_of_library(frame: FrameType) -> bool:
 
 
 def count_as_ours(folder: Path) -> None:
-    """Have the frames of another package, which works for this one, pass for ours."""
+    """Treat the frames of another package, which works for this one, as ours."""
     global _ours  # noqa: PLW0603
     _ours += (f"{folder}{sep}",)
 
@@ -59,13 +59,13 @@ def is_of_sqlalchemy(frame: FrameType) -> bool:
 
 
 def line_of_program() -> str | None:
-    """Return the line of the program that has called: ``shop/orders.py:42``."""
+    """Return the calling line of the program: ``shop/orders.py:42``."""
     frame = frame_of_program()
     return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def warn_program(text: str, category: type[Warning]) -> None:
-    """Warn, as if the program's own line did."""
+    """Warn as if the program's own line did."""
     frame = frame_of_program()
     if frame is None:
         warnings.warn(text, category, stacklevel=2)
@@ -88,9 +88,9 @@ def frames() -> Iterator[FrameType]:
 
 
 def parent_of(greenlet: Any) -> Any:
-    """Return the greenlet that waits for this one; for None, for the current one.
+    """Return the greenlet that waits for this one, or for the current one if None.
 
-    None: there is none.
+    Returns None if there is none.
     """
     if greenlet is None:
         greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()

@@ -31,12 +31,12 @@ def transactional(
     retry_on: RetryOn | None = None,
     commit_outcome: bool = False,
 ) -> Callable[[Callable[Concatenate[S, P], T]], Callable[P, T]]:
-    """Decorate a function so that each call is a transaction of its own.
+    """Decorate a function so that each call is a separate transaction.
 
-    Each call is a :func:`run_transaction`, or an :func:`async_run_transaction` of ``async def``.  The
-    function takes the session as its first argument, and you call it without.  It keeps its name,
-    docstring and annotations, and a signature without the session.  Methods cannot be decorated, since
-    their first argument is ``self``.
+    Each call is a :func:`run_transaction`, or an :func:`async_run_transaction` for ``async def``.
+    The function takes the session as its first argument, and you call it without.  It keeps its
+    name, docstring and annotations, and gets a signature without the session.  Methods cannot be
+    decorated, because their first argument is ``self``.
 
     The arguments are those of :func:`run_transaction`, and are checked at once.
 

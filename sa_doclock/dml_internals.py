@@ -34,7 +34,7 @@ _next_run: Callable[[], int] = getattr(loading, "_new_runid", lambda: -1)
 _RESULT_HAS_RUN = "context" in signature(ChunkedIteratorResult).parameters
 
 run_before: Callable[[], int] = int if _RESULT_HAS_RUN else _next_run
-"""Return a number less than that of the execution that follows; 0 where its Result will tell it."""
+"""Return a number less than that of the next execution; 0 if its Result will know it."""
 
 run_of: Callable[[Any], int] = (
     attrgetter("context.runid") if _RESULT_HAS_RUN else lambda _result: _next_run()
@@ -43,7 +43,7 @@ run_of: Callable[[Any], int] = (
 
 
 def merged_results(result: MergedResult[Any]) -> Sequence[Any]:
-    """Return the Results that ``Result.merge()`` has put together."""
+    """Return the Results that ``Result.merge()`` combined."""
     return getattr(result, "_results", ())
 
 
@@ -57,16 +57,16 @@ class Values(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """The update that an INSERT makes of a row that is there already."""
+    """The update that an INSERT makes of an existing row."""
 
     columns: frozenset[str] | None  # equal in both rows, by key; None: those of any unique key
     sets: Mapping[str, Any]  # the values of the update, by key of the column
 
 
 def conflict_of(statement: ValuesBase) -> Conflict | None:
-    """Return what ``on_conflict_do_update()`` or ``on_duplicate_key_update()`` has set.
+    """Return the arguments of ``on_conflict_do_update()`` or ``on_duplicate_key_update()``.
 
-    None for all else, and for conflicts that are not given by columns.
+    None for anything else, and for conflicts that are not given by columns.
     """
     clause: Any = getattr(statement, "_post_values_clause", None)
     kind = type(clause).__name__
@@ -106,7 +106,7 @@ def _key_of(column: Any) -> str:
 
 
 def values_of(statement: ValuesBase) -> Values:
-    """Return what ``values()``, ``ordered_values()`` and ``from_select()`` have set."""
+    """Return the arguments of ``values()``, ``ordered_values()`` and ``from_select()``."""
     conflict = getattr(statement, "_post_values_clause", None)
     does_nothing = "DoNothing" in type(conflict).__name__
     prefixes = [str(prefix).upper() for prefix, _ in statement._prefixes]
@@ -120,7 +120,7 @@ def values_of(statement: ValuesBase) -> Values:
 
 
 def select_of_insert(statement: Insert) -> tuple[Sequence[str], Any]:
-    """Return the names that ``from_select()`` was given, and the SELECT, whose literals have labels."""
+    """Return the names passed to ``from_select()``, and the SELECT, with labels for its literals."""
     return statement._select_names or (), _label_literals(statement.select)
 
 
@@ -144,7 +144,7 @@ def _labelled(column: Any) -> Any:
 
 
 def returned_columns(statement: ValuesBase) -> tuple[Any, ...]:
-    """Return the columns that each row of the result has; None stands for an entity."""
+    """Return the columns in each row of the result; None stands for an entity."""
     return tuple(chain.from_iterable(map(_columns_of_returned, statement._returning)))
 
 

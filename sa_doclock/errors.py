@@ -43,7 +43,7 @@ PAGE: Final = f"{DOCS}/errors.html"
 
 
 def with_background(text: str, kind: str, anchor: str) -> str:
-    """Return the text of an error or a warning with a link to its background, as SQLAlchemy has it.
+    """Return the text of an error or a warning with a link to its background, in SQLAlchemy's format.
 
     :param kind: "error" or "warning".
     """

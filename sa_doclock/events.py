@@ -19,7 +19,7 @@ class EventfulSession(Session):
     """A Session that has the events below: of its class, its makers and its instances."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Collect the listeners of the classes above for this one."""
+        """Collect the listeners of the superclasses for this one."""
         super().__init_subclass__(**kwargs)
         collect_listeners(cls)  # in the thread that creates the class, before others use it
 
@@ -28,7 +28,7 @@ class EventfulSession(Session):
 listened: Final = set[str]()
 """The names of the events that have ever had a listener in this process.
 
-SQLAlchemy makes an object for each event that a session is asked for, so only these are asked for.
+SQLAlchemy creates an object for each event name read from a session, so only these are read.
 """
 
 

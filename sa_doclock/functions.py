@@ -1,6 +1,6 @@
-"""The check of every function that a program hands over: that a call of it runs it, and that it fits.
+"""The check of every function that a program passes: that calling it runs it, and that it fits.
 
-The signature tells most of it before anything is sent.  A lambda that returns a coroutine or a
+The signature shows most of it before anything is sent.  A lambda that returns a coroutine or a
 generator looks like any other function, so the result of a function is checked too.
 """
 
@@ -19,11 +19,11 @@ _GENERATORS: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 def check_function(
     name: str, function: object, of: str = "", *, arguments: int | None = None, instead: str = ""
 ) -> None:
-    """Check a function before it is called, as far as its signature tells.
+    """Check a function before it is called, as far as its signature allows.
 
-    :param name: that of the argument, in the texts of errors.
-    :param of: the arguments, in the same texts.
-    :param arguments: their number; None: it is not known.
+    :param name: of the argument, for errors.
+    :param of: its arguments, for errors.
+    :param arguments: their number, or None.
     :param instead: the replacement for a coroutine function; "": it may be one.
     :raises TypeError: a call would raise it, or would run nothing.
     """
@@ -63,7 +63,7 @@ def _is_plain(function: object, arguments: int, *, coroutine: bool) -> bool:
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Return whether a call returns a coroutine, as far as the signature tells."""
+    """Return whether a call returns a coroutine, as far as the signature shows."""
     return inspect.iscoroutinefunction(_called(function))
 
 
@@ -100,7 +100,7 @@ def check_result(name: str, function: object, result: object, *, awaited: bool =
     """Check the result of a function.
 
     :param awaited: it is about to be awaited.
-    :raises TypeError: nothing of the function has run, or would.
+    :raises TypeError: the function has not run, or would not.
     """
     if awaited and inspect.isawaitable(result):
         return

@@ -51,7 +51,7 @@ _EVENTS: Final = (
     "transaction_retried",
 )
 _NAMED: Final = "key"
-"""The place of a class name where ``lock_key()`` has locked a name."""
+"""Replaces the class name for a name locked by ``lock_key()``."""
 
 _WAITS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
 _HOLDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 1800.0)
@@ -61,7 +61,7 @@ _SYSTEMS: Final = {
     "mssql": "microsoft.sql_server",
     "oracle": "oracle.db",
 }
-"""OpenTelemetry's names of databases, where they are not those of SQLAlchemy."""
+"""OpenTelemetry's names of databases that differ from SQLAlchemy's."""
 
 Attributes = dict[str, Any]
 

@@ -92,7 +92,7 @@ def held_lock(lock: LockOptions) -> LockOptions:
 
 @functools.cache
 def without_no_key(lock: LockOptions) -> LockOptions:
-    """Return the lock as table hints and the texts at the end of a SELECT know it."""
+    """Return the lock without NoKey, which table hints and suffixes do not have."""
     return lock & ~LockOptions.NoKey
 
 
@@ -174,7 +174,7 @@ def check_wait(lock: LockOptions, lock_timeout: LockTimeout) -> tuple[LockOption
 
 
 def check_priority(priority: object) -> None:
-    """:raises ValueError: there is no such priority."""
+    """:raises ValueError: the priority is unknown."""
     if priority not in ("interactive", "batch"):
         raise ValueError(f'priority must be "interactive" or "batch", not {priority!r}')
 
@@ -182,7 +182,8 @@ def check_priority(priority: object) -> None:
 def check_hold_limit(hold_limit: LockTimeout) -> float | None:
     """Return the seconds for which a transaction may hold its locks; None: no limit.
 
-    :raises TypeError, ValueError: as for ``lock_timeout``; also 0, within which no lock can be held.
+    :raises TypeError, ValueError: as for ``lock_timeout``; also for 0, within which no lock can be
+        held.
     """
     seconds = check_seconds("hold_limit", hold_limit)
     if seconds == 0:
@@ -227,5 +228,5 @@ def check_positive(name: str, value: object) -> int:
 
 
 def milliseconds(seconds: float) -> int:
-    """Return whole milliseconds, rounded up: never to "no wait"."""
+    """Return whole milliseconds, rounded up: never 0 for a positive time."""
     return math.ceil(seconds * 1000)

@@ -1,8 +1,8 @@
-"""run_transaction(): a function in a transaction of its own, repeated after a conflict.
+"""run_transaction(): a function in a separate transaction, retried after a conflict.
 
-A deadlock or a snapshot conflict undoes the whole transaction, so all of it has to be run again, in a
-new session.  ``retry_on`` names further errors that the program wants to be repeated.  This module
-decides which errors are repeated; tenacity repeats and waits.
+A deadlock or a snapshot conflict rolls back the whole transaction, so all of it must run again, in
+a new session.  ``retry_on`` names further errors to retry.  This module decides which errors to
+retry; tenacity retries and waits.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ S = TypeVar("S", bound=LockingSession)
 T = TypeVar("T")
 
 RetryOn: TypeAlias = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
-"""The errors that run_transaction() repeats besides its own."""
+"""The errors that run_transaction() retries in addition to its own."""
 
 _log = logging.getLogger("sa_doclock")
 
@@ -66,19 +66,19 @@ def run_transaction(
     retry_on: RetryOn | None = None,
     commit_outcome: bool = False,
 ) -> T:
-    """Run ``fn(session)`` in a transaction of its own, commit, and return its result.
+    """Run ``fn(session)`` in a separate transaction, commit, and return its result.
 
-    After a deadlock or a snapshot conflict the function is run again.
+    After a deadlock or a snapshot conflict, the function runs again.
 
-    Each attempt makes a session, begins its transaction, calls the function, commits, and closes the
-    session; ``save_changes()`` in the function only flushes.  DeadlockDetected and SnapshotConflict are
-    repeated whether a statement, a flush or the commit raises them, even if the function swallows them.
-    No other error is repeated unless ``retry_on`` names it, and nothing after a commit.
-    docs/retrying.md has the cases.
+    Each attempt makes a session, begins its transaction, calls the function, commits, and closes
+    the session; ``save_changes()`` in the function only flushes.  DeadlockDetected and
+    SnapshotConflict are retried whether a statement, a flush or the commit raises them, even if the
+    function swallows them. No other error is retried unless ``retry_on`` names it, and nothing
+    after a commit. docs/retrying.md has the cases.
 
-    The function runs once for each attempt, so effects outside of the transaction, such as a mail, belong
-    in ``session.on_commit()``.  Entities that it returns are detached, and with ``expire_on_commit`` (the
-    default) expired.
+    The function runs once for each attempt, so effects outside the transaction, such as a mail,
+    belong in ``session.on_commit()``.  Entities that it returns are detached, and with
+    ``expire_on_commit`` (the default) expired.
 
     Example::
 
@@ -91,21 +91,23 @@ def run_transaction(
     :param session_factory: ``sessionmaker(engine, class_=LockingSession)``, or another function
         without arguments that makes a new LockingSession.
     :param fn: a function of the session.
-    :param attempts: the most times that it is run, including the first.
-    :param backoff: seconds; the pause before the second attempt is a random part of it, before the third
-        of twice as much, and so on ("full jitter").  0: no pause.
+    :param attempts: the largest number of runs, including the first.
+    :param backoff: seconds; the pause before the second attempt is a random part of it, before the
+        third of twice as much, and so on ("full jitter").  0: no pause.
     :param max_backoff: the longest pause, in seconds.
-    :param retry_not_available: repeat LockNotAvailable too.  On Python 3.10 SQLite does not tell a
-        snapshot conflict from a lock that is held: both are LockNotAvailable.
-    :param retry_on: further errors to repeat: an exception class such as StaleDataError, a tuple of
+    :param retry_not_available: retry LockNotAvailable too.  On Python 3.10, SQLite does not
+        distinguish a snapshot conflict from a held lock: both are LockNotAvailable.
+    :param retry_on: further errors to retry: an exception class such as StaleDataError, a tuple of
         classes, or a function of the error that returns True or False.  An error that leaves open
-        whether COMMIT was done is never repeated.
-    :param commit_outcome: True sets this option of :class:`LockingSession` for the sessions of the call,
-        so that a COMMIT whose connection is lost is looked up, and repeated if it was not done.
+        whether COMMIT took effect is never retried.
+    :param commit_outcome: True sets this option of :class:`LockingSession` for the sessions of the
+        call, so that a COMMIT whose connection is lost is looked up, and retried if it did not take
+        effect.
     :raises DeadlockDetected: in the last attempt; ``error.attempts`` is their number.  An error of
         ``retry_on`` is raised in the same way.
     :raises SnapshotConflict: likewise.
-    :raises CommitUnknown: the connection was lost in COMMIT, which may or may not have been done.
+    :raises CommitUnknown: the connection was lost in COMMIT, which may or may not have taken
+        effect.
     :raises LockMisuse: called within the function of another run_transaction(); or the factory
         returned a session with an open transaction.
     :raises TypeError: an argument has the wrong type; the factory makes other sessions.
@@ -120,9 +122,9 @@ def run_transaction(
 
 
 class Policy(NamedTuple):
-    """The errors that are repeated, the number of attempts, and the pauses between them.
+    """The errors to retry, the number of attempts, and the pauses between them.
 
-    :ivar retry_on: returns whether the program wants this error to be repeated; None: no further ones.
+    :ivar retry_on: returns whether the program wants to retry this error; None: no further ones.
     """
 
     attempts: int
@@ -307,7 +309,7 @@ _current: ContextVar[_Attempt | None] = ContextVar("sa_doclock_transaction", def
 
 
 class Attempts:
-    """The attempts of one call, and the decision to repeat one that fails."""
+    """The attempts of one call, and the decision to retry a failed one."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -324,7 +326,7 @@ class Attempts:
 
     @contextmanager
     def attempt(self, session: LockingSession) -> Iterator[None]:
-        """Note a failure of the block while the session still knows its cause."""
+        """Record a failure of the block while the session still knows its cause."""
         attempt = _Attempt(session)
         if self._policy.commit_outcome:
             from .features.commit_lookup import look_up_commits  # noqa: PLC0415  # of those who want it

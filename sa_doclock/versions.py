@@ -65,15 +65,15 @@ class DocumentVersions:
                 )
 
     def follow(self, session: Session) -> None:
-        """Listen to the flushes of a session that was made just now."""
+        """Listen to the flushes of a session that was just created."""
         if _any_versioned():
             _followed.add(session)
             event.listen(session, "before_flush", _raise_after_all_others)
 
     def before_flush(self, session: Session) -> None:
-        """Come after the listeners that the program has added since.
+        """Run after the listeners that the program has added since.
 
-        SQLAlchemy calls the listeners of one session in their order, and after those of classes.
+        SQLAlchemy calls the listeners of one session in order, and after those of classes.
         """
         if not _any_versioned():
             return
@@ -87,7 +87,7 @@ class DocumentVersions:
 
 # Threads: add() and a search in a set are atomic.
 _followed: Final[WeakSet[Session]] = WeakSet()
-"""The sessions that raise versions after all listeners of the program, who may write parts, too."""
+"""The sessions that raise versions after all listeners of the program, which may write parts too."""
 
 
 @mapper_cache
@@ -141,9 +141,9 @@ def counts_up(mapper: Mapper[Any]) -> bool:
 
 
 def raise_versions(session: Session, root: Mapper[Any], identities: Iterable[Identity]) -> None:
-    """Raise the version of these documents at once: a statement has written rows of theirs.
+    """Raise the version of these documents at once: a statement has written their rows.
 
-    Not of a header whose version the program has set, which the next flush writes.
+    Except a header whose version the program has set, which the next flush writes.
     """
     keys = [
         identity for identity in identities if not _is_set(_loaded(session, root, identity), root)
@@ -187,7 +187,7 @@ def _note_raised(header: Any | None, root: Mapper[Any], value: Any) -> None:
 
 
 def expire_versions(session: Session, documents: Iterable[tuple[Mapper[Any], Identity]]) -> None:
-    """Have the versions of these documents read again."""
+    """Expire the versions of these documents."""
     for root, identity in documents:
         header = _loaded(session, root, identity)
         if header is not None:
@@ -282,7 +282,7 @@ def _inserted_or_written_by_second_classes(
 def documents_of_parts(
     session: Session, states: Iterable[InstanceState[Any]]
 ) -> dict[Mapper[Any], list[Identity]]:
-    """Return the documents with a version that these objects are parts of, by their roots."""
+    """Return the versioned documents of which these objects are parts, by their roots."""
     parts, found = [], dict[Mapper[Any], list[Identity]]()
     for state in states if _any_versioned() else ():
         root = document_root(state.mapper)

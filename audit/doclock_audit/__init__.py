@@ -1,6 +1,6 @@
-"""audit() and explore(): where a program lacks a lock, and what two of its functions do to each other.
+"""audit() and explore(): where a program lacks a lock, and how two of its functions interfere.
 
-The program need not know sa_doclock: any that uses SQLAlchemy can be watched.
+The program need not know sa_doclock: any program that uses SQLAlchemy can be watched.
 """
 
 from importlib.metadata import PackageNotFoundError, version

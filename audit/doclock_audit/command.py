@@ -127,10 +127,10 @@ def _write(folder: Path, file: Path, text: str) -> int:
 
 @contextmanager
 def progress_lines(found: Audit, stream: TextIO, seconds: float | None = None) -> Iterator[None]:
-    """Write a line from time to time in the block, as long as the program runs.
+    """Write a line from time to time in the block, while the program runs.
 
     :param stream: not that of the program's output.
-    :param seconds: from line to line; by default 5 on a terminal and 60 elsewhere.
+    :param seconds: between lines; by default 5 on a terminal and 60 elsewhere.
     """
     pause = seconds or (_ON_TERMINAL if stream.isatty() else _ELSEWHERE)
     began, ended = time.monotonic(), Event()

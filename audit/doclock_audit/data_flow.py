@@ -1,8 +1,8 @@
-"""The values that the program writes, and those among them that are computed from what it has read.
+"""The values that the program writes, and those among them that are computed from values it has read.
 
 A write that does not depend on the old value, such as ``user.name = form.name``, loses nothing that
-the program has looked at.  ``account.balance -= 5`` does.  Statements do not tell the two apart; the
-function that assigns does.  A condition on the old value alone is no proof: ``if user.active:
+the program has seen.  ``account.balance -= 5`` does.  Statements do not distinguish the two; the
+assigning function does.  A condition on the old value alone is no proof: ``if user.active:
 user.active = False`` writes the same value, whoever comes first.
 """
 
@@ -25,10 +25,10 @@ _SCALARS: Final = ("scalar", "scalar_one", "scalar_one_or_none", "count")
 
 
 class Column(NamedTuple):
-    """A column that is written.
+    """A written column.
 
     :ivar attribute: of the class, or the column's key.
-    :ivar names: by which values are given to it: its own, and those of parameters.
+    :ivar names: under which values are given to it: its own, and those of parameters.
     :ivar others: the other columns of the row.
     """
 
@@ -42,8 +42,8 @@ class Column(NamedTuple):
 def is_computed(column: Column, assigned: Places, read: Place) -> bool:
     """Return whether the new value of a column depends on its value in the row that was read.
 
-    :param assigned: the line that has assigned it, and the lines that have called that function.
-    :param read: the line that has read the row.
+    :param assigned: the assigning line, and the lines that called its function.
+    :param read: the line that read the row.
     """
     for number, place in enumerate(assigned):
         scope = scope_of(place)
@@ -61,7 +61,7 @@ def is_computed(column: Column, assigned: Places, read: Place) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_claimed(column: Column, assigned: Places, *, tests_null: bool) -> bool:
-    """Return whether a value that selects a row of many is replaced, so that others leave it alone.
+    """Return whether the value by which a row was selected is replaced, so that others leave the row alone.
 
     :param tests_null: the row was selected by the absence of a value.
     """
@@ -97,7 +97,7 @@ def _values_given(
 
 
 def nodes_on(statement: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a statement, less those of its blocks."""
+    """Yield the nodes of a statement, except those of its blocks."""
     left = [statement]
     while left:
         node = left.pop()
@@ -112,19 +112,28 @@ def nodes_on(statement: ast.AST) -> Iterator[ast.AST]:
 def in_variables(
     scope: Scope, use: ast.AST, expression: ast.AST, seen: set[str]
 ) -> Iterator[ast.AST]:
-    """Yield the nodes of the values that the variables in the calls of an expression have."""
+    """Yield the nodes of the values of variables in the calls of an expression."""
     calls = [node for node in nodes_on(expression) if isinstance(node, ast.Call)]
-    arguments = [expression, *(one for call in calls for one in (*call.args, *_receiver(call)))]
-    for name in {one.id for one in arguments if isinstance(one, ast.Name)} - seen:
+    given = [expression, *(one for call in calls for one in _arguments(call))]
+    for name in {one.id for one in given if isinstance(one, ast.Name)} - seen:
         seen.add(name)
-        for value in scope.definitions(name, use):
+        for value in (*scope.definitions(name, use), *scope.set_in_items(name, use)):
             yield from ast.walk(value)
             yield from in_variables(scope, use, value, seen)
 
 
-def _receiver(call: ast.Call) -> Iterator[ast.expr]:
+def _arguments(call: ast.Call) -> Iterator[ast.expr]:
+    """Yield what a call is given: its receiver, its arguments, ``values`` of ``[values]`` and ``**values``."""
     if isinstance(call.func, ast.Attribute):
         yield call.func.value
+    for one in (*call.args, *(one.value for one in call.keywords if one.arg is None)):
+        match one:
+            case ast.List(elts=elements):
+                yield from elements
+            case ast.Subscript(value=value):
+                yield value
+            case _:
+                yield one
 
 
 def _by_statement(node: ast.AST, attribute: str) -> Iterator[tuple[ast.expr | None, str | None]]:
@@ -197,7 +206,7 @@ def _named(column: ast.expr | None) -> str | None:
 
 @dataclass(frozen=True)
 class Flow:
-    """One value, and the expressions of the function that it is computed from.
+    """One value, and the expressions of the function from which it is computed.
 
     :ivar value: None for the old value and another operand.
     :ivar of: the source of the object; None for a column of a statement.
@@ -212,7 +221,7 @@ class Flow:
     names: set[str] = field(default_factory=set)
 
     def is_computed(self) -> bool:
-        """Return whether the value depends on the old one, or takes a place that only one may take."""
+        """Return whether the value depends on the old one, or claims a place that only one may take."""
         if self.value is None or self._depends(self.value):
             return True
         return any(self._decides(*guard) for guard in self.scope.guards(self.use))
@@ -227,7 +236,7 @@ class Flow:
         return False
 
     def in_caller(self, place: Place) -> Iterator[Flow]:
-        """Yield the arguments that became this value, in the function that has called this one."""
+        """Yield the arguments that became this value, in the calling function."""
         caller = scope_of(place)
         if caller is None or self.value is None:
             return

@@ -1,4 +1,4 @@
-"""AuditFinding, one thing that an audit has found, and the findings as a table for people and as SARIF."""
+"""AuditFinding, one result of an audit, and the findings as a table for people and as SARIF."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from os.path import normpath
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, Literal
@@ -43,9 +44,9 @@ class AuditFinding:
     :ivar code: ``"lost-update"``, ``"detail-without-header"``, ``"lock-order-cycle"``,
         ``"lock-without-effect"``, ``"stale-after-lock"``, ``"check-then-insert"``, ``"capacity"``,
         ``"max-plus-one"``, ``"long-hold"`` or ``"idle-transaction"``.
-    :ivar severity: ``"error"``, or ``"warning"`` for what is only possible, and for the last two codes.
-    :ivar certain: True if two transactions at once give a wrong result, or a deadlock; False if that
-        depends on what the program means, which its statements do not tell.
+    :ivar severity: ``"error"``, or ``"warning"`` for possible findings, and for the last two codes.
+    :ivar certain: True if two transactions at once give a wrong result, or a deadlock; False if
+        that depends on the meaning of the program, which its statements do not show.
     :ivar message: one sentence with the classes, columns and places.
     :ivar sites: the places of the program, each ``file:line``, in the order of the message.
     :ivar cure: the change, with its line of code.
@@ -69,9 +70,9 @@ class AuditFinding:
 
 
 def each_once(findings: Sequence[AuditFinding]) -> list[AuditFinding]:
-    """Return each finding once: classes that fixtures define anew, and lines that flush, make no other.
+    """Return each finding once, even if fixtures redefine classes, or several lines flush.
 
-    A possible one at the lines of a certain one is that one.
+    A possible finding at the lines of a certain one is dropped.
     """
     by_message: dict[tuple[str, str], AuditFinding] = {}
     for one in findings:
@@ -164,7 +165,7 @@ def _object(finding: AuditFinding, paths: Paths) -> dict[str, Any]:
 
 
 def sarif_of(findings: Sequence[AuditFinding], paths: Paths) -> str:
-    """Return a log of one run, each finding at the line that it is about."""
+    """Return a log of one run, each finding at the line that it concerns."""
     run = {
         "tool": {"driver": _driver()},
         "columnKind": "unicodeCodePoints",
@@ -215,7 +216,7 @@ def _result(finding: AuditFinding, paths: Paths) -> dict[str, Any]:
 
 def _location(site: str, paths: Paths) -> dict[str, Any]:
     file, _, line = site.rpartition(":")
-    path = Path(file)
+    path = Path(normpath(file))
     if path.is_relative_to(paths.root):
         artifact = {"uri": _quoted(path.relative_to(paths.root)), "uriBaseId": _ROOT}
     else:

@@ -1,4 +1,4 @@
-"""The findings as one page of HTML, without scripts and without anything that has to be loaded."""
+"""The findings as one page of HTML, without scripts, which loads nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HEAD: Final = """<!DOCTYPE html>
 
 
 def html_of(findings: Sequence[AuditFinding], summary: Sequence[str], paths: Paths) -> str:
-    """Return the page.  All that is not written here is escaped: it may come from data.
+    """Return the page.  All text that is not from here is escaped: it may come from data.
 
     :param summary: lines for its end.
     """

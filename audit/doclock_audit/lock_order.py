@@ -1,7 +1,7 @@
 """``lock-order-cycle``: transactions lock the same rows, or rows of the same tables, in different orders.
 
-No deadlock has to happen.  Each transaction of the run gives the orders in which it has locked, and
-a cycle of them is a deadlock of transactions that run at once: with the same rows, a certain one.
+No deadlock has to happen.  Each transaction of the run shows the orders in which it locked, and a
+cycle of them is a deadlock of concurrent transactions: with the same rows, a certain one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_VISITED: Final = 300  # in the search for one cycle
 
 T = TypeVar("T")
 Orders = Mapping[tuple[str, str, str], tuple[tuple[str, str], int]]
-"""A pair of places, and how often, by two classes and the direction of their keys."""
+"""A pair of places, and their count, by two classes and the direction of their keys."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Order:
 
 
 class LockOrder(Rule):
-    """Certain where the same rows were locked in both orders."""
+    """Certain if the same rows were locked in both orders."""
 
     code = "lock-order-cycle"
 
@@ -49,7 +49,12 @@ class LockOrder(Rule):
         return self.tally.left_out + self._pairs_left_out
 
     def locked(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
-        if transaction.has_gate or not lock.waits or self.is_test(lock.place):
+        if (
+            not transaction.locks
+            or not lock.waits
+            or transaction.has_gate
+            or self.is_test(lock.place)
+        ):
             return
         held = list(transaction.locks.items())
         first = 0 if len(held) < _ALL_PAIRS else len(held) - 1
@@ -100,7 +105,7 @@ class LockOrder(Rule):
         self.tally.add(("cycle", entities, places))
 
     def findings(self) -> Iterator[AuditFinding]:
-        """Yield the cycles of rows, and then those of classes that no such cycle has shown."""
+        """Yield the cycles of rows, and then those of classes that no such cycle shows."""
         certain = set()
         for key, count in self.tally:
             if key[0] == "cycle":

@@ -1,11 +1,11 @@
-"""The rules: they are told what a transaction does, and count what they have found."""
+"""The rules: they learn what a transaction does, and count their findings."""
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Table
 
@@ -22,15 +22,17 @@ from .rows import (
     header_rows,
     short_name,
 )
-from .sent import Sent, Value, WriteSent, plain_name
+from .sent import OwnRead, Sent, Value, WriteSent, plain_name
 from .source import reaches_driver
 from .transactions import Read, RowLock, Transaction, Write
 
+K = TypeVar("K")
+V = TypeVar("V")
 HeaderRows = Iterable[tuple[Header, Row]]
 Rows = Sequence[Mapping[str, Any]]
 
 LIMIT: Final = 2_000
-"""The number of different things that a tally keeps; more are counted together."""
+"""The number of different keys in a tally; the rest are counted together."""
 
 
 class Tally:
@@ -40,7 +42,7 @@ class Tally:
         self._counts: dict[tuple[Any, ...], int] = {}
         self._limit = limit
         self.left_out = 0
-        """The number of observations that have found no room."""
+        """The number of observations beyond the limit."""
 
     def add(self, key: tuple[Any, ...], times: int = 1) -> None:
         """Count this key."""
@@ -75,14 +77,14 @@ class Rule:
     def __init__(self) -> None:
         self.tally = Tally()
         self.is_of_tests: Callable[[str], bool] | None = None
-        """Return whether a file has tests: nobody else runs its lines at the same time."""
+        """Return whether a file contains tests: nobody else runs its lines at the same time."""
 
     def is_test(self, place: Place) -> bool:
-        """Return whether a line is one of a test."""
+        """Return whether a line belongs to a test."""
         return self.is_of_tests is not None and self.is_of_tests(place.file)
 
     def without_tests(self, places: Places) -> Places:
-        """Return the line, and those of the program that have called it."""
+        """Return the line, and the program's lines that called it."""
         if self.is_of_tests is None:
             return places
         return (places[0], *(one for one in places[1:] if not self.is_test(one)))
@@ -104,12 +106,12 @@ class Rule:
         row: Row | None,
         places: Places,
     ) -> None:
-        """Learn of a row that the program has overwritten by a statement of its own."""
+        """Learn of a row that the program has overwritten by its own statement."""
 
     def inserted(
         self, transaction: Transaction, detail: str, headers: HeaderRows, place: Place
     ) -> None:
-        """Learn of an INSERT that the program has sent itself, and of the rows that it refers to."""
+        """Learn of an INSERT that the program itself sent, and of the rows to which it refers."""
 
     def inserted_values(
         self,
@@ -122,38 +124,49 @@ class Rule:
     ) -> None:
         """Learn of the values of a new row, by the keys of the columns.
 
-        :param names: those that parameters of a text have, by column.
+        :param names: the names of a text's parameters, by column.
         """
+
+    def read_itself(
+        self,
+        transaction: Transaction,
+        own: OwnRead,
+        parameters: Mapping[str, Any],
+        headers: HeaderRows,
+        places: Places,
+        number: int,
+    ) -> None:
+        """Learn of an INSERT that reads rows of its own table."""
 
     def read_table(
         self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
     ) -> None:
-        """Learn of a SELECT that locks nothing, and the number of statements so far."""
+        """Learn of a SELECT that locks nothing, or an UPDATE, and the number of statements so far."""
 
     def without_effect(
         self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
     ) -> None:
-        """Learn of a lock that was asked for, and that the database does not get."""
+        """Learn of a requested lock that the database does not get."""
 
     def was_idle(
         self, transaction: Transaction, seconds: float, place: Place, *, seen: bool
     ) -> None:
         """Learn how long no statement has run.
 
-        :param place: the line under which it waited, if it was seen to; else that of the next statement.
+        :param place: the line where it was seen to wait, or else that of the next statement.
         """
 
     def export(self) -> Any:
-        """Return what it has found, as lists, texts and numbers."""
+        """Return its counts, as lists, texts and numbers."""
         return self.tally.export()
 
     def merge(self, exported: Any) -> None:
-        """Add what the same rule has found in another process."""
+        """Add the counts of the same rule in another process."""
         self.tally.merge(exported)
 
     @property
     def left_out(self) -> int:
-        """The number of observations that have found no room."""
+        """The number of observations beyond the limit."""
         return self.tally.left_out
 
     def findings(self) -> Iterator[AuditFinding]:
@@ -174,12 +187,21 @@ def _file_of(site: str) -> str:
     return site.rpartition(":")[0]
 
 
+def keep_last(values: OrderedDict[K, V], key: K, value: V, number: int) -> V:
+    """Put the value at the end, and keep no more than so many; return it."""
+    values.pop(key, None)
+    values[key] = value
+    if len(values) > number:
+        values.popitem(last=False)
+    return value
+
+
 _MOST_TABLES: Final = 500
 _MOST_PLACES: Final = 50  # for each table
 
 
 class LostUpdate(Rule):
-    """Certain where the source shows that the new value depends on the old one."""
+    """Certain if the source shows that the new value depends on the old one."""
 
     code = "lost-update"
 
@@ -195,11 +217,13 @@ class LostUpdate(Rule):
             self._changed(transaction, write, read)
 
     def _changed(self, transaction: Transaction, write: Write, read: Read) -> None:
-        attributes = tuple(one for one in write.changed if not write.is_fresh(one, transaction))
+        attributes = [*write.changed]
+        if write.refreshed:
+            attributes = [one for one in attributes if not write.is_fresh(one, transaction)]
         if self.is_of_tests is not None:
             assigned = {name: self.without_tests(of) for name, of in write.assigned.items()}
             write = replace(write, assigned=assigned)
-        computed = tuple(name for name in attributes if write.depends_on(read, name))
+        computed = [name for name in attributes if write.depends_on(read, name)]
         names = computed or attributes
         if names:
             place = write.assigned.get(names[0], write.places)[0]
@@ -218,12 +242,13 @@ class LostUpdate(Rule):
         self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
     ) -> None:
         """Remember the line, for an UPDATE whose values are computed from what it has read."""
-        for table in sent.tables:
-            known = self._reads.setdefault(table, {})
-            if places[0] in known or len(known) < _MOST_PLACES:
-                known[places[0]] = number
-            if len(self._reads) > _MOST_TABLES:
-                self._reads.popitem(last=False)
+        place = places[0]
+        for table in sent.tables if sent.is_select else ():
+            known = self._reads.get(table)
+            if known is None:
+                known = keep_last(self._reads, table, {}, _MOST_TABLES)
+            if place in known or len(known) < _MOST_PLACES:
+                known[place] = number
 
     def updated(
         self,
@@ -233,8 +258,8 @@ class LostUpdate(Rule):
         row: Row | None,
         places: Places,
     ) -> None:
-        if update.conditions or transaction.has_wide_lock or transaction.finds_conflicts:
-            return  # with conditions besides the key, it compares and sets
+        if update.conditions or transaction.has_wide_lock or transaction.protection.finds_conflicts:
+            return  # with other conditions than the key it is compare and set
         table = plain_name(update.table)
         lock = None if row is None else transaction.locks.get(row)
         for read, number in self._reads.get(table, {}).items():
@@ -282,13 +307,16 @@ class LostUpdate(Rule):
 def _is_protected(transaction: Transaction, write: Write, read: Read) -> bool:
     if write.mapper.version_id_col is not None:
         return True
-    headers = frozenset(row for _, row in header_rows(write.state))
+    headers = {row for _, row in header_rows(write.state)} if transaction.locks else set()
     if transaction.protects(write.row, read, headers):
         return True
     if write.row in transaction.stale:
         return True  # a finding of another rule
-    tables = [plain_name(table) for table in write.mapper.tables if isinstance(table, Table)]
-    return any(transaction.protects_table(table, read.number) for table in tables)
+    return bool(transaction.tables_locked) and any(
+        transaction.protects_table(plain_name(table), read.number)
+        for table in write.mapper.tables
+        if isinstance(table, Table)
+    )
 
 
 def _computed(
@@ -310,20 +338,18 @@ class _Pair(NamedTuple):
 
 
 class DetailWithoutHeader(Rule):
-    """Certain where the header depends on its details.
+    """Certain if the header depends on its details.
 
-    That is where a transaction that has locked the header writes it too, and has read its details or
-    has a relationship that deletes those that it loses.  A detail whose own row is locked is none.
+    It does if a transaction that has locked the header also writes it, and has read its details or
+    has a relationship that deletes removed ones.  A detail whose own row is locked is no finding.
     """
 
     code = "detail-without-header"
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
-        own = transaction.locks.get(write.row)
-        if own is not None and not own.by_write:
-            return
-        detail = entity_name(write.mapper)
-        self.inserted(transaction, detail, header_rows(write.state), write.place)
+        own, headers = transaction.locks.get(write.row), [*header_rows(write.state)]
+        if headers and (own is None or own.by_write):
+            self.inserted(transaction, entity_name(write.mapper), headers, write.place)
 
     def inserted(
         self, transaction: Transaction, detail: str, headers: HeaderRows, place: Place
@@ -381,12 +407,12 @@ class DetailWithoutHeader(Rule):
 
 
 class StaleAfterLock(Rule):
-    """Certain where a value is then written that depends on the old ones."""
+    """Certain if a value is then written that depends on the old ones."""
 
     code = "stale-after-lock"
 
     def kept_values(self, transaction: Transaction, row: Row, before: Read, read: Read) -> None:
-        """Note the two reads; the end of the transaction tells what has come of it."""
+        """Note the two reads; the end of the transaction shows whether it matters."""
         transaction.stale[row] = before
         key = (row.entity, str(before.place), str(read.place))
 
@@ -418,7 +444,7 @@ class StaleAfterLock(Rule):
 
 
 class LockWithoutEffect(Rule):
-    """Certain where the transaction then changes rows of the table: the text that was sent tells."""
+    """Certain if the transaction then changes rows of the table: the sent text shows it."""
 
     code = "lock-without-effect"
 
@@ -448,10 +474,10 @@ HOLD_LIMIT: Final = 0.2
 
 
 class LongHold(Rule):
-    """Certain, and no more than a warning: nothing gets lost, but others wait.
+    """Certain, but only a warning: nothing is lost, but others wait.
 
-    Without a lock, a transaction keeps a connection of the pool, and the server the old rows.  The next
-    statement does not tell why it came late, so such a wait is reported where it was seen.
+    Without a lock, a transaction keeps a connection of the pool, and the server the old rows.  The
+    next statement does not show why it came late, so such a wait is reported where it was seen.
     """
 
     code = "long-hold"

@@ -19,14 +19,14 @@ _BRANCHES: Final = ("body", "orelse")
 
 
 class Guard(NamedTuple):
-    """A condition that has this outcome where a line of the program is executed."""
+    """A condition that has this outcome when a line of the program is executed."""
 
     test: ast.expr
     outcome: bool
 
 
 class Unpacked(ast.Subscript):
-    """An element of what a loop or an assignment takes apart, as ``b`` in ``for a, b in rows``."""
+    """An element that a loop or an assignment unpacks, as ``b`` in ``for a, b in rows``."""
 
     def __init__(self, value: ast.expr, position: int) -> None:
         super().__init__(value, ast.Constant(position), ast.Load())
@@ -62,7 +62,7 @@ class Scope:
 
     @property
     def parameters(self) -> frozenset[str]:
-        """The names of the function's parameters, less that of its object."""
+        """The names of the function's parameters, without that of its object."""
         found = list(self._arguments())
         return frozenset(found) - {"self", "cls"}
 
@@ -73,16 +73,16 @@ class Scope:
                 yield one.arg
 
     def parameter_at(self, position: int) -> str | None:
-        """Return the parameter that a positional argument is for, in a call of a method too."""
+        """Return the parameter for a positional argument, even in a call of a method."""
         found = [one for one in self._arguments() if one not in ("self", "cls")]
         return found[position] if position < len(found) else None
 
     def covering(self, line: int) -> Iterator[ast.AST]:
-        """Yield the nodes that this line is part of."""
+        """Yield the nodes that contain this line."""
         return (node for node in self.nodes if covers(node, line))
 
     def statement_at(self, line: int) -> ast.AST:
-        """Return the innermost statement that this line is part of."""
+        """Return the innermost statement that contains this line."""
         if line not in self._statements:
             self._statements[line] = self._innermost(line)
         return self._statements[line]
@@ -93,14 +93,14 @@ class Scope:
         return max(inner or found or [self.node], key=lambda one: getattr(one, "lineno", 0))
 
     def around(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, str]]:
-        """Yield each node with the one that it is part of, and as which part, the innermost first."""
+        """Yield each node with its parent and its role there, the innermost first."""
         while node in self._above:
             parent, field = self._above[node]
             yield node, parent, field
             node = parent
 
     def guards(self, node: ast.AST) -> Iterator[Guard]:
-        """Yield the conditions around a node, and those before it that would have left its block."""
+        """Yield the conditions around a node, and earlier ones that would have left its block."""
         for inner, parent, field in self.around(node):
             yield from self._guards_in(inner, parent, field)
             block = getattr(parent, field)
@@ -118,18 +118,20 @@ class Scope:
             case ast.For() | ast.AsyncFor() if field in _BRANCHES:
                 is_body = field == "body"
                 yield from self._of_items(parent.iter, inner) if is_body else _no_item(parent)
-            case ast.Match(subject=subject, cases=[ast.match_case(pattern=pattern) as first, *_]):
-                if inner is first and isinstance(pattern, ast.MatchSingleton):
-                    is_value = ast.Compare(subject, [ast.Is()], [ast.Constant(pattern.value)])
-                    yield Guard(ast.copy_location(is_value, subject), outcome=True)
+            case ast.Match(subject=subject, cases=[first, *_]) if inner is first:
+                match first.pattern:
+                    case ast.MatchSingleton(value=value):
+                        is_value = ast.Compare(subject, [ast.Is()], [ast.Constant(value)])
+                        yield Guard(ast.copy_location(is_value, subject), outcome=True)
+                    case ast.MatchSequence(patterns=[]):
+                        yield Guard(subject, outcome=False)
             case _ if field in _ELEMENTS:
                 yield from self._of_items(parent, inner)
 
     def _of_items(
         self, items: ast.AST, use: ast.AST, seen: frozenset[str] = frozenset()
     ) -> Iterator[Guard]:
-        """Yield the conditions that all items of a loop fulfil, such as those of ``wanted -
-        known``.
+        """Yield the conditions that all items of a loop fulfil, such as those of ``wanted - known``.
 
         :param seen: the variables on the way here.
         """
@@ -140,22 +142,29 @@ class Scope:
             ):
                 missing = ast.Compare(wanted, [ast.NotIn()], [known])
                 yield Guard(ast.copy_location(missing, items), outcome=True)
+            case ast.Call(func=ast.Name(id="filter"), args=[ast.Lambda(body=test), inner]):
+                yield Guard(test, outcome=True)
+                yield from self._of_items(inner, use, seen)
             case ast.Call(func=ast.Name(), args=[inner]):  # sorted(), list()
                 yield from self._of_items(inner, use, seen)
             case ast.Name(id=name) if name not in seen:
                 for value in self.definitions(name, use):
                     yield from self._of_items(value, value, seen | {name})
-                    yield from self._of_append(value)
+                    yield from self._of_append(value, name)
         for loop in getattr(items, "generators", ()):
             yield from (Guard(test, outcome=True) for test in loop.ifs)
             yield from self._of_items(loop.iter, items, seen)
 
-    def _of_append(self, value: ast.AST) -> Iterator[Guard]:
+    def _of_append(self, value: ast.AST, name: str) -> Iterator[Guard]:
+        """Yield the conditions of an ``append()`` of this value to a variable."""
         around = [*self.around(value)]
-        if around and isinstance(around[0][1], ast.Call):
-            for _, parent, field in around:
-                if isinstance(parent, ast.If) and field in _BRANCHES:
-                    yield Guard(parent.test, outcome=field == "body")
+        match around:
+            case [(_, ast.Call(func=ast.Attribute(value=ast.IfExp(test=test, body=body))), _), *_]:
+                yield Guard(test, outcome=name in names_in(body))
+            case [(_, ast.Call(), _), *_]:
+                yield from (
+                    guard for one in around[1:] for guard in self._guards_in(*one[:2], one[2])
+                )
 
     def definitions(self, name: str, use: ast.AST) -> list[ast.AST]:
         """Return the values that a variable may have where it is used."""
@@ -170,13 +179,22 @@ class Scope:
             found.append(value)
         return found
 
+    def set_in_items(self, name: str, use: ast.AST) -> Iterator[ast.AST]:
+        """Yield what loops over a variable set in its items, as ``row["total"] += 1``."""
+        for loop in self.nodes:
+            match loop:
+                case ast.For(target=ast.Name(id=item), iter=ast.Name(id=items)) if items == name:
+                    yield from (
+                        one for one in self.definitions(item, use) if isinstance(one, ast.Dict)
+                    )
+
     def _is_part(self, use: ast.AST, node: ast.AST) -> bool:
         """Return whether a variable is used in the value that it is being assigned."""
         is_assignment = isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
         return is_assignment and any(parent is node for _, parent, _ in self.around(use))
 
     def names_behind(self, expression: ast.AST, use: ast.AST) -> set[str]:
-        """Return the variables of an expression, and those that they have their values from."""
+        """Return the variables of an expression, and those that determine their values."""
         found: set[str] = set()
         left = names_in(expression)
         while left:
@@ -230,11 +248,23 @@ def _exits(before: list[ast.stmt]) -> Iterator[Guard]:
                 yield Guard(one.test, outcome=False)
             elif one.orelse and isinstance(one.orelse[-1], _EXITS):
                 yield Guard(one.test, outcome=True)
+        elif isinstance(one, ast.While):
+            breaks = [node for node in ast.walk(one) if isinstance(node, ast.Break)]
+            if not breaks:
+                yield Guard(one.test, outcome=False)
+            for node in one.body:
+                if isinstance(node, ast.If) and node.body[-1:] == breaks:
+                    yield Guard(node.test, outcome=True)
 
 
 def _defined(node: ast.AST) -> Iterator[tuple[str, ast.AST, bool]]:
     """Yield the variables that a node assigns, with the value, and whether it replaces all others."""
     match node:
+        case (
+            ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=key)], value=value)
+            | ast.AugAssign(target=ast.Subscript(value=ast.Name(id=name), slice=key), value=value)
+        ):
+            yield name, _item(node, key, value), False
         case ast.Assign(targets=targets, value=value):
             for target in targets:
                 for name in names_in(target):
@@ -253,10 +283,20 @@ def _defined(node: ast.AST) -> Iterator[tuple[str, ast.AST, bool]]:
             for name in names_in(target):
                 yield name, _part_of(target, value, name), False
         case ast.Call(
-            func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "update"),
-            args=[value],
+            func=ast.Attribute(value=of, attr="append" | "extend" | "update"),
+            args=arguments,
+            keywords=keywords,
         ):
-            yield name, value, False
+            either = (of.body, of.orelse) if isinstance(of, ast.IfExp) else (of,)
+            for name in {one.id for one in either if isinstance(one, ast.Name)}:
+                yield from ((name, value, False) for value in (*arguments, *keywords))
+
+
+def _item(node: ast.AST, key: ast.expr, value: ast.expr) -> ast.Dict:
+    """Return what ``variable[key] = value``, or ``+= value``, adds to a variable."""
+    if isinstance(node, ast.AugAssign):
+        value = ast.copy_location(ast.BinOp(node.target, node.op, value), value)
+    return ast.copy_location(ast.Dict([key], [value]), value)
 
 
 def _part_of(target: ast.expr, value: ast.expr, name: str) -> ast.expr:
@@ -283,7 +323,7 @@ def names_in(target: ast.AST) -> set[str]:
 
 
 def parts_of(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield the conditions that a condition is put together from."""
+    """Yield the conditions of which a condition consists."""
     match test:
         case ast.BoolOp(values=values):
             for one in values:
@@ -312,7 +352,7 @@ def certain_parts(test: ast.expr, *, outcome: bool) -> Iterator[Guard]:
 
 
 def covers(node: ast.AST, line: int) -> bool:
-    """Return whether the line is part of this node."""
+    """Return whether the node contains this line."""
     first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
     if first is None or last is None:
         return isinstance(node, ast.withitem) and covers(node.context_expr, line)
@@ -322,7 +362,7 @@ def covers(node: ast.AST, line: int) -> bool:
 # Threads: cached pure functions of source files.
 @lru_cache(maxsize=4096)
 def scope_of(place: Place) -> Scope | None:
-    """Return the innermost function around this line, or the module; None where there is no source."""
+    """Return the innermost function around this line, or the module; None without source."""
     tree = _tree_of(place.file)
     if tree is None:
         return None

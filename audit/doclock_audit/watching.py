@@ -36,16 +36,16 @@ from .watched import Watched
 
 _EVENTS: Final[Mapping[Any, Sequence[str]]] = {
     Engine: (
-        *("begin", "begin_twophase", "commit", "commit_twophase", "rollback", "rollback_twophase"),
+        *("commit", "commit_twophase", "rollback", "rollback_twophase"),
         *("savepoint", "release_savepoint", "rollback_savepoint"),
-        *("before_cursor_execute", "after_cursor_execute"),
+        "before_cursor_execute",
     ),
     Session: (
         *("after_begin", "after_commit", "after_transaction_end"),
         *("before_flush", "transient_to_pending"),
     ),
     LockingSession: ("lock_acquired",),
-    Mapper: ("load", "refresh", "after_insert", "after_update", "after_delete"),
+    Mapper: ("refresh", "after_insert", "after_update", "after_delete"),
 }
 _SAMPLE: Final = 0.02  # seconds
 #: Options by which SQLAlchemy calls a listener directly, without a wrapper.
@@ -55,16 +55,17 @@ _AS_IT_IS: Final = {"raw": True, "retval": True, "include_key": True}
 class Audit:
     """The findings of a run, which grow while it is watched.
 
-    An audit keeps no object, session or connection alive, and forgets the rows of a transaction with
-    it.  It keeps at most 10,000 rows of one transaction, 20,000 pairs of rows in the order in which
-    they were locked, and 2,000 different things of each code; ``left_out`` counts what had no room.
+    An audit keeps no object, session or connection alive, and forgets the rows of a transaction
+    when it ends.  It keeps at most 10,000 rows of one transaction, 20,000 pairs of rows in the
+    order in which they were locked, and 2,000 different findings of each code; ``left_out`` counts
+    the rest.
 
     :param hold_limit: seconds that a transaction may be open, with locks or without, while no
         statement runs.
     :param packages: the names of installed packages whose lines are the program's own.  Those whose
-        source is in the project are found without.
+        source is in the project are found automatically.
     :param root: the folder of the project, to which paths are relative; by default the current one.
-    :param tests_alone: the run is one of tests: nobody else runs the lines of its tests at the same time.
+    :param tests_alone: the run consists of tests: nobody else runs their lines at the same time.
     """
 
     def __init__(
@@ -91,9 +92,9 @@ class Audit:
 
     @property
     def findings(self) -> list[AuditFinding]:
-        """The findings that have a place, each once: errors first, then by code, the most frequent first.
+        """The findings with a place, each once: errors first, then by code, the most frequent first.
 
-        Those of lines of tests alone are the last of their severity.
+        Those in lines of tests only are the last of their severity.
         """
         codes = list(CODES)
         found = [one for rule in self._rules for one in rule.findings() if one.sites]
@@ -123,12 +124,12 @@ class Audit:
 
     @property
     def left_out(self) -> int:
-        """The number of observations that have found no room; 0 in all but very long runs."""
+        """The number of observations beyond the limits; 0 except in very long runs."""
         return self._watched.rows_left_out + sum(rule.left_out for rule in self._rules)
 
     @property
     def failures(self) -> tuple[int, str]:
-        """The number of times that the audit itself has failed, unseen by the program; the first traceback."""
+        """The number of failures of the audit itself, unseen by the program, and the first traceback."""
         return self._watched.failures, self._watched.first_failure
 
     def report(self) -> str:
@@ -139,21 +140,25 @@ class Audit:
 
     def _summary(self, found: Sequence[AuditFinding]) -> list[str]:
         left_out, (times, first) = self.left_out, self.failures
-        lines = []
         errors = sum(one.severity == "error" for one in found)
-        lines.append(
-            f"{errors} errors, {len(found) - errors} warnings in {self.statements} statements of "
-            f"{self.transactions} transactions"
-        )
+        counts = {
+            "error": errors,
+            "warning": len(found) - errors,
+            "statement": self.statements,
+            "transaction": self.transactions,
+        }
+        lines = ["{}, {} in {} of {}".format(*(_counted(n, noun) for noun, n in counts.items()))]
         if not self.statements:
             lines.append(
                 "no statement was seen: the program has sent none by SQLAlchemy, or another process did"
             )
         if left_out:
-            lines.append(f"{left_out} observations had no room, so findings may be missing")
+            lines.append(
+                f"{_counted(left_out, 'observation')} had no room, so findings may be missing"
+            )
         if times:
             lines.append(
-                f"the audit has failed {times} times, so findings may be missing; the first:"
+                f"the audit failed {_counted(times, 'time')}, so findings may be missing; the first:"
             )
             lines.append(first)
         return lines
@@ -161,8 +166,8 @@ class Audit:
     def to_json(self) -> str:
         """Return the findings as a list of JSON objects, whose members are those of AuditFinding.
 
-        Files of the project are relative to it, and installed ones to their folder.  ``in_tests`` is true
-        where all lines are those of tests, and ``story`` has the steps of two transactions.
+        Files of the project are relative to it, and installed ones to their folder.  ``in_tests``
+        is true if all lines are those of tests, and ``story`` has the steps of two transactions.
         """
         return json_of(self.findings, self._paths)
 
@@ -179,7 +184,7 @@ class Audit:
         return sarif_of(self.findings, self._paths)
 
     def export(self) -> dict[str, Any]:
-        """Return all that was found, in lists, texts and numbers, for ``merge()`` in another process."""
+        """Return everything found, in lists, texts and numbers, for ``merge()`` in another process."""
         watched = self._watched
         return {
             "rules": {rule.code: rule.export() for rule in self._rules},
@@ -189,10 +194,10 @@ class Audit:
         }
 
     def merge(self, exported: dict[str, Any]) -> None:
-        """Add what an audit in another process has found.
+        """Add the findings of an audit in another process.
 
-        A cycle of locks that only both together show is possible, not certain: rows of two processes
-        may be of two databases.
+        A cycle of locks that only both together show is possible, not certain: rows of two
+        processes may be in two databases.
         """
         for rule in self._rules:
             rule.merge(exported["rules"][rule.code])
@@ -235,10 +240,15 @@ class Audit:
             options = {"raw": True} if target is Mapper else {}
             for name in names:
                 yield target, name, self._watched.guarded(getattr(listeners, name)), options
-        # Not guarded as a whole: one executes the program's statement, the other runs for new
-        # objects.
+        yield Engine, "after_cursor_execute", self._watched.guarded(self._watched.begin_idle), {}
+        # Not guarded as a whole: one executes the program's statement, the others are called for each object.
         yield Session, "do_orm_execute", listeners.do_orm_execute, {}
+        yield Mapper, "load", listeners.load, {"raw": True}
         yield QueryableAttribute, "set", listeners.set, _AS_IT_IS
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @contextmanager
@@ -250,9 +260,10 @@ def audit(
 ) -> Iterator[Audit]:
     """Watch every Session and Engine of this process in the block, and report missing locks.
 
-    It watches sessions of every class, synchronous or not. It changes no model and sends nothing. The
-    context manager yields an :class:`Audit`, whose findings you can read in the block and afterwards.
-    A transaction is judged when it ends. Code that does not run in the block is not audited.
+    It watches sessions of every class, synchronous or not.  It changes no model and sends nothing.
+    The context manager yields an :class:`Audit`, whose findings you can read in the block and
+    afterwards.  A transaction is judged when it ends.  Code that does not run in the block is not
+    audited.
 
     Example::
 
@@ -263,8 +274,8 @@ def audit(
 
     :param hold_limit: seconds that a transaction may be open, with locks or without, while no
         statement runs.
-    :param packages: the names of installed packages whose lines are the program's own, as of a program
-        that is tested as it is installed.
+    :param packages: the names of installed packages whose lines are the program's own, for a
+        program that is tested as installed.
     :param root: the folder of the project, to which paths are relative; by default the current one.
     """
     found = Audit(hold_limit=hold_limit, packages=packages, root=root)
@@ -284,19 +295,20 @@ def explore_finding(
     """Run the functions of a finding in all orders of their statements, as :func:`explore` does.
 
     An audit knows the lines of a finding, but no arguments for them, so the caller gives the
-    functions. The exploration is audited: if it does not meet the finding again at the same lines,
-    that is an error.
+    functions.  The exploration is audited: it is an error if the finding does not occur again at
+    the same lines.
 
     Example::
 
         finding = found.findings[0]  # of an audit() of add_one()
         explore_finding(finding, add_one, before=before, invariant=both_are_counted)
 
-    :param finding: a finding of an :func:`audit` of this program, unchanged since. After the cure,
-        when it is no longer met, give the functions to :func:`explore`.
-    :param first: a function or coroutine function without arguments, that executes the finding's lines.
-    :param second: the other one; by default the first once more.
-    :raises ValueError: the finding was not met.
+    :param finding: a finding of an :func:`audit` of this program, unchanged since.  After the cure,
+        when it no longer occurs, give the functions to :func:`explore`.
+    :param first: a function or coroutine function without arguments, that executes the finding's
+        lines.
+    :param second: the other one; by default the first again.
+    :raises ValueError: the finding did not occur.
     :raises TimeoutError: as :func:`explore` says of this and of the other parameters.
     """
     with audit() as again:

@@ -1,7 +1,7 @@
-"""SQLAlchemy's own ``with_for_update()``, in a LockingSession: a lock that is real and recorded.
+"""SQLAlchemy's own ``with_for_update()`` in a LockingSession: a lock that is real and recorded.
 
-The statement, its autoflush and isolation level stay SQLAlchemy's.  Where its SQL would carry no
-lock, the session makes it real: by the transaction, or by a table hint.  Its result is fresh.
+The statement, its autoflush and its isolation level stay SQLAlchemy's.  If its SQL would lock
+nothing, the session takes the lock: by the transaction, or by a table hint.  The result is fresh.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ from .rows_beside import RowsBeside
 from .unread_rows import expire_unread, roots_unread
 
 _READ_ANEW: Final = frozenset({None, "READ UNCOMMITTED", READ_COMMITTED})
-"""The isolation levels at which each statement reads the rows of its begin; None: not known.  At
-others a plain read after a lock may be older than the locking read."""
+"""The isolation levels at which each statement reads the rows as of its begin; None: unknown.  At
+the others, a plain read after a lock may be older than the locking read.
+"""
 
 Run = Callable[..., Result[Any]]
 Collision = tuple[InstanceState[Any], str]
@@ -90,11 +91,11 @@ def execute_for_update(
     execution_options: Mapping[str, Any],
     bind_arguments: Mapping[str, Any],
 ) -> Result[Any]:
-    """Run the statement, its lock made real, and record the headers whose rows it returns.
+    """Run the statement with a real lock, and record the headers whose rows it returns.
 
-    :raises LockNotSupported: this database has no such lock, or not of such a statement.
-    :raises UnsavedChanges: another has changed a column that has a pending change here, or a row that is
-        to be deleted here.
+    :raises LockNotSupported: this database has no such lock, or not for such a statement.
+    :raises UnsavedChanges: another session has changed a column with a pending change, or a row
+        that is to be deleted here.
     """
     adopted = adopted_by(statement)
     mapper = adopted.mapper
@@ -123,22 +124,22 @@ def execute_for_update(
 class AdoptedRows(LockTarget[Result[Any]]):
     """The rows that the program's own statement locks.
 
-    :param run: executes the statement as the program has asked for it.
+    :param run: executes the statement as the program wanted.
     :param statement: as the program has written it.
     :param options: the execution options of both.
-    :param before: the pending changes of the session when the program asked for the lock.
-    :ivar reads_more: the statement, as it was sent, reads more than rows of one table.
-    :ivar writes: it writes rows too, in a CTE, and must not be sent a second time.
-    :ivar unread: the roots of the rows that it locks and does not return, by their objects or keys.
+    :param before: the session's pending changes when the program asked for the lock.
+    :ivar reads_more: the statement, as sent, reads more than rows of one table.
+    :ivar writes: it also writes rows, in a CTE, and must not be sent twice.
+    :ivar unread: the roots of rows that it locks and returns neither as objects nor by key.
     :ivar unreadable: expired attributes of their parts, which no access loads.
     :ivar _waits: whether the lock is in the statement.
-    :ivar _added: the number of columns at the end of a row that are read for the lock alone.
-    :ivar _loaded: the objects of these classes that the session had before, if it had any objects.
-    :ivar _headers: the locked objects that the statement has returned.
-    :ivar _objects: all objects that it has returned, where it reads more than rows of one table.
-    :ivar _keys: the keys of locked headers that it has returned in place of objects.
-    :ivar _touched: the objects that listeners have changed before the lock was granted.
-    :ivar _by_index: the roots whose rows may be unlocked, as :func:`check_headers` returns them.
+    :ivar _added: the number of columns at the end of a row that only the lock needs.
+    :ivar _loaded: the session's objects of these classes before it, if the session had any objects.
+    :ivar _headers: the locked objects that the statement returned.
+    :ivar _objects: all returned objects, if it reads more than rows of one table.
+    :ivar _keys: the keys of locked headers that it returned instead of objects.
+    :ivar _touched: the objects that listeners changed before the lock was granted.
+    :ivar _by_index: the roots whose rows may be unlocked, see :func:`check_headers`.
     """
 
     reads_more = False
@@ -172,7 +173,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._touched: set[InstanceState[Any]] = set()
 
     def check(self, request: LockRequest) -> None:
-        """See :class:`LockTarget`: the order of locking is that of all locks."""
+        """See :class:`LockTarget`: the lock order applies to it too."""
         if self.context.options.ranks and is_row_lock(request.lock):
             for root in self.roots:
                 self.context.ledger.check_order(root)
@@ -180,7 +181,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def prepare(
         self, bind: Engine | Connection, strategy: LockStrategy, request: LockRequest
     ) -> tuple[TransactionConnection, LockPlan]:
-        """Have the lock in the statement; else in the transaction, whose level stays as it is."""
+        """Put the lock into the statement, or else into the transaction, whose level stays unchanged."""
         lock = request.lock
         row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
@@ -268,7 +269,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return len(result.keys()) - self._added  # text() may have more columns than it declares
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
-        """See :class:`LockTarget`; a statement that writes too is not sent a second time."""
+        """See :class:`LockTarget`; a statement that also writes is not sent twice."""
         left = None if self.writes else without_documents(self._written, documents, most)
         if left is None:
             return False
@@ -323,7 +324,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def expire_unread(self, locks: CompiledLocks) -> None:
         """Expire the session's objects of rows that the statement locks and does not return.
 
-        :param locks: its locks; of one that is streamed, nothing is returned yet.
+        :param locks: its locks; a streamed statement has returned nothing yet.
         """
         if _is_streamed(self._options):
             self.unreadable = expire_unread(self.context, roots_unread(locks.tables))
@@ -337,7 +338,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
             self._loaded.before_flush()
 
     def record(self, found: Found, request: LockRequest) -> Result[Any]:
-        """Give back attributes that were not read again, expire older ones, and record."""
+        """Restore attributes that were not read again, expire older ones, and record."""
         collisions = [] if self._loaded is None else self._finish(self._loaded)
         refused = {state for state, _ in collisions}
         headers = [header for header in map(instance_state, self._headers) if header not in refused]
@@ -362,8 +363,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def _note_unsaved(
         self, collisions: Sequence[tuple[InstanceState[Any], str]], request: LockRequest
     ) -> None:
-        """Record the error of the first of these changes; each would overwrite another's, and stays
-        pending.
+        """Record the error of the first of these changes; each would overwrite another's, and stays pending.
 
         Its row is locked, but not in ``held_locks``.
         """
@@ -467,9 +467,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return [(header, CHANGED.format(repr(name))) for header, name in collisions]
 
     def undo(self, call: LockCall, error: BaseException) -> None:
-        """Give the objects their attributes back; end a transaction that was opened for nothing.
+        """Restore the objects' attributes; end a transaction that was opened in vain.
 
-        An error of the program's own statement is left to the program.
+        The program handles an error of its own statement.
         """
         if self._loaded is not None:
             self._loaded.put_back()

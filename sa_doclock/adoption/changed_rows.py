@@ -1,4 +1,4 @@
-"""Pending changes from before the program's own ``with_for_update()``, compared with the rows under its lock.
+"""Pending changes from before the program's ``with_for_update()``, compared with the rows under its lock.
 
 SQLAlchemy flushes them before the statement; without autoflush they stay pending.
 """
@@ -30,10 +30,10 @@ CHANGED: Final = (
 def changed_beside(
     context: LockContext, header: State, bind_arguments: Mapping[str, Any]
 ) -> Iterator[tuple[State, str]]:
-    """Yield the parts, and the other objects of the row, that another has changed and a flush overwrites.
+    """Yield the parts, and other objects of the row, that others changed and a flush would overwrite.
 
-    :param header: an object of the row that has just been locked, compared already.
-    :param bind_arguments: those of the statement that has locked it.
+    :param header: an object of the row that was just locked, already compared.
+    :param bind_arguments: those of the locking statement.
     """
     root = root_of(header.mapper)
     for state in context.loaded.of(root).pending([header.identity or ()]):
@@ -44,7 +44,7 @@ def changed_beside(
 def changed_rows(
     context: LockContext, roots: Collection[Mapper[Any]], bind_arguments: Mapping[str, Any]
 ) -> Iterator[tuple[State, str]]:
-    """Yield the same of all documents of these roots: which of them are locked is not known."""
+    """Yield the same for all documents of these roots: which of them are locked is unknown."""
     session = context.session()
     for state in [*chain(modified_states(session), deleted_states(session))] if roots else ():
         if any(role_of(root, state.mapper) is not None for root in roots):
@@ -69,12 +69,12 @@ def compare(
     known: Mapping[str, Any],
     bind_arguments: Mapping[str, Any],
 ) -> list[str]:
-    """Return the attributes that the row has other values of than were read.
+    """Return the attributes whose value in the row differs from the value that was read.
 
-    The old value of an attribute that was changed in place is not known.
+    The old value of an attribute that changed in place is unknown.
 
-    :param read: their values as read.
-    :param known: the row's known values; the rest is read by one SELECT.
+    :param read: the values as read.
+    :param known: the row's known values; one SELECT reads the rest.
     """
     unknown = LoaderCallableStatus.NO_VALUE
     asked = [name for name, value in read.items() if value is not unknown and name not in known]
@@ -107,7 +107,7 @@ def _read_now(
 
 
 def only_columns(mapper: Mapper[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the values by attribute that are columns of a table."""
+    """Return the values whose attributes are columns of a table."""
     columns = mapper.columns
     return {
         name: value

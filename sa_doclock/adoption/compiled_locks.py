@@ -1,4 +1,4 @@
-"""The locks of a statement as it is compiled: each ``with_for_update()``, wherever in it that stands."""
+"""The locks of a compiled statement: each ``with_for_update()``, wherever it is in the statement."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _Query = Select[Any] | CompoundSelect[Any]
 class CompiledLock(NamedTuple):
     """One ``with_for_update()`` of a statement.
 
-    :ivar lock: the lock; None where SQLAlchemy writes none of it: that of a UNION.
-    :ivar hints: the table hints of its SELECT, each with the name of its dialect in front.
-    :ivar froms: its locked FROM clauses, in each SELECT that it is written in.
+    :ivar lock: the lock; None for a UNION, for which SQLAlchemy renders none.
+    :ivar hints: the table hints of its SELECT, each after the name of its dialect.
+    :ivar froms: its locked FROM clauses, in each SELECT that renders it.
     :ivar key_share: it is ``FOR KEY SHARE``, under which others change the rows.
     """
 
@@ -44,7 +44,7 @@ class CompiledLock(NamedTuple):
     key_share: bool
 
     def tables_on(self, statements: LockStatements) -> Iterable[Any]:
-        """Return the tables whose rows it locks on a database that has these statements.
+        """Return the tables whose rows it locks on a database with these statements.
 
         :raises LockNotSupported: there are none.
         """
@@ -54,11 +54,11 @@ class CompiledLock(NamedTuple):
 
 
 class CompiledLocks(NamedTuple):
-    """The locks of a statement: that of itself, if it is a SELECT that has one, and those within.
+    """The locks of a statement: its own, if it is a locking SELECT, and those within.
 
-    :ivar reads_more: a SELECT that has a lock of its own reads more than the rows of one table.
-    :ivar writes: there is an INSERT, UPDATE or DELETE in it.
-    :ivar unread: the tables of which it locks rows, and returns neither objects nor keys of them.
+    :ivar reads_more: a locking SELECT reads more than the rows of one table.
+    :ivar writes: it contains an INSERT, UPDATE or DELETE.
+    :ivar unread: the tables of rows that it locks and returns neither as objects nor by key.
     :ivar tables: all tables of which it locks rows.
     """
 
@@ -76,13 +76,13 @@ class CompiledLocks(NamedTuple):
 
 
 NO_LOCKS: Final = CompiledLocks(None, ())
-"""Those of most statements."""
+"""Most statements have none."""
 
 
 def locks_in(compiled: Compiled) -> CompiledLocks:
-    """Return the locks that are in the statement, whoever has put them there.
+    """Return the locks in the statement, whoever put them there.
 
-    Those of criteria that options add to the entities of a subquery are not seen.
+    Criteria that options add to the entities of a subquery are not examined.
     """
     given: Any = compiled.statement
     # The ORM's statement also has the expressions of the mapping and of options.
@@ -136,7 +136,7 @@ def _reads_more(
 
 
 def strongest_of(locks: Iterable[CompiledLock]) -> LockOptions | None:
-    """Return one lock that is as strong as all of them; None where there are none."""
+    """Return one lock that is as strong as all of them, or None without locks."""
     wanted = [lock.lock for lock in locks if lock.lock is not None]
     if not wanted:
         return None

@@ -1,10 +1,10 @@
-"""The headers that a session had before the program's own ``with_for_update()``, read again by it.
+"""The headers that a session had before the program's ``with_for_update()``, read again by it.
 
-The statement fills in the objects of its rows anew: nothing more is sent.  SQLAlchemy would overwrite
-pending changes then; without autoflush there may be some.  And attributes that loader options leave out would stay
-old.  So in both cases the statement fills in only missing attributes: the loaded attributes
-of the headers are expired for the time of the statement, and headers that it does not return get them back.
-Attributes of the others that it has not read stay expired.
+The statement itself refreshes the objects of its rows.  SQLAlchemy would then overwrite pending
+changes, which exist without autoflush, and would leave attributes stale that loader options
+exclude.  In both cases the statement fills in only missing attributes: the headers' loaded
+attributes are expired while it runs, and restored in headers that it does not return.  In the
+others, attributes that it did not read stay expired.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Loaded(NamedTuple):
 
 
 class LoadedHeaders:
-    """The headers of some hierarchies in one session, for the time of one statement.
+    """The headers of some hierarchies in one session, during one statement.
 
     :param bind_arguments: those of the statement.
     :ivar read_again: locked objects that the session had before.
@@ -64,11 +64,11 @@ class LoadedHeaders:
         self.read_again: list[InstanceState[Any]] = []
 
     def prepare(self, options: Mapping[str, Any], *, leaves_out: bool) -> Mapping[str, Any] | None:
-        """Return the execution options by which the statement reads them again; None: its own.
+        """Return the execution options with which the statement reads them again; None: its own.
 
-        To be called after the autoflush.
+        Call it after the autoflush.
 
-        :param options: the execution options that the program has given.
+        :param options: the program's execution options.
         :param leaves_out: the statement may not read all columns of its rows.
         """
         session = self._session
@@ -104,12 +104,12 @@ class LoadedHeaders:
         self._expired.append(_Loaded(state, instance, values, pending))
 
     def before_flush(self) -> None:
-        """Give all objects their attributes back: a listener of the program flushes meanwhile."""
+        """Restore the attributes of all objects before a listener's flush."""
         self._flushed = bool(self._expired)
         self.put_back()
 
     def put_back(self) -> None:
-        """Give all objects their attributes back, except those read meanwhile."""
+        """Restore the attributes of all objects, except those that were read since."""
         for expired in self._expired:
             if expired.state.session is not self._session:
                 continue
@@ -121,10 +121,10 @@ class LoadedHeaders:
         self._expired = []
 
     def finish(self, returned: Iterable[Any]) -> Sequence[tuple[InstanceState[Any], str]]:
-        """Give the objects back the attributes that the statement has not read.
+        """Restore the attributes that the statement did not read.
 
         :param returned: the objects of its rows.
-        :returns: the attributes with a pending change whose column another has changed meanwhile.
+        :returns: the attributes with a pending change whose column others have changed.
         """
         states = dict.fromkeys(
             instance_state(instance) for instance in returned if instance is not None
@@ -169,7 +169,7 @@ class LoadedHeaders:
             state.committed_state[name] = now[name]
 
     def keep_expired(self) -> None:
-        """Leave all of it expired, for rows that are read one after the other from now on."""
+        """Leave everything expired: the rows are read one after the other from now on."""
         for expired in self._expired:
             for name, pending in expired.pending.items():
                 _set_pending(expired, name, pending)
@@ -189,7 +189,7 @@ def may_overwrite(session: Session) -> bool:
 
 
 def expire_unchanged(session: Session, state: InstanceState[Any]) -> None:
-    """Expire the loaded attributes of its row, but for pending changes."""
+    """Expire the loaded attributes of its row, except pending changes."""
     columns = _columns_read_again(state.mapper) & state.dict.keys()
     unchanged = columns - state.committed_state.keys()
     if unchanged:

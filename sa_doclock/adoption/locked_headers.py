@@ -1,4 +1,4 @@
-"""The headers that the program's own ``with_for_update()`` locks, and their places in its rows."""
+"""The headers that the program's ``with_for_update()`` locks, and their places in its rows."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ Statement = Select[Any] | FromStatement[Any]
 TableName = tuple[str | None, str]
 """The schema and the name of a table; None: the default schema, which may have a name too."""
 _Unread = tuple[Mapper[Any], bool, Iterable[Any]]
-"""A root; whether objects are read, or keys; and the columns of its table that are not read."""
+"""A root; whether objects or keys are read; and the unread columns of its table."""
 
 
 class KeyPlaces(NamedTuple):
-    """The places in a row of the columns that are the whole key of a header.
+    """The places in a row of the columns that form the whole key of a header.
 
-    :ivar root: the root of the hierarchy that has the header.
+    :ivar root: the root of the header's hierarchy.
     :ivar places: where each of them is, down into a Bundle.
     :ivar width: the number of columns of a row.
-    :ivar other: the table of the statement, where it is another object than that of the root; it may be
-        another table of the same name.
+    :ivar other: the statement's Table object if it is not the root's; it may be another table of
+        the same name.
     """
 
     root: Mapper[Any]
@@ -84,12 +84,12 @@ class KeyPlaces(NamedTuple):
 class Adopted(NamedTuple):
     """The headers that a statement locks.
 
-    :ivar mapper: of the first locked class; None: rows of tables alone are locked.
+    :ivar mapper: of the first locked class; None: it locks only rows of tables.
     :ivar roots: the roots of the locked classes.
     :ivar returned: the roots of returned objects.
-    :ivar places: the places in a row of their objects.
-    :ivar keys: the keys that are whole among the selected columns.
-    :ivar objects: the places in a row of all objects.
+    :ivar places: the places of their objects in a row.
+    :ivar keys: the keys whose columns are all selected.
+    :ivar objects: the places of all objects in a row.
     """
 
     mapper: Mapper[Any] | None
@@ -101,10 +101,10 @@ class Adopted(NamedTuple):
 
 
 class ReadBeside(NamedTuple):
-    """The additions by which a statement locks rows where a lock is on the rows that the plan reads.
+    """Additions that a statement needs to lock rows on a database that locks what the plan reads.
 
-    :ivar columns: the columns that it has to read too.
-    :ivar by_key: it looks its row up by the whole key, and must find it by no other index.
+    :ivar columns: additional columns to read.
+    :ivar by_key: it must find its row by the whole key, and by no other index.
     """
 
     columns: Sequence[Any]
@@ -156,11 +156,11 @@ def adopted_by(statement: Statement) -> Adopted:
 
 
 def froms_returned(statement: Statement) -> AbstractSet[Any]:
-    """Return the FROM clauses whose rows the statement returns, as objects or by their keys."""
+    """Return the FROM clauses whose rows the statement returns, as objects with a locked header or by their keys."""
     selected, entities = _selected_by(statement), _locked_entities(statement)
     froms = {froms for _, froms in _keys_of(statement, selected, entities)}
     for item in selected:
-        if item.expression is item.entity is not None:
+        if item.expression is item.entity in entities:
             froms.update(tables_of(item.entity))
     return froms
 
@@ -169,11 +169,11 @@ def froms_returned(statement: Statement) -> AbstractSet[Any]:
 def check_headers(
     statement: Statement, statements: LockStatements, lock: LockOptions
 ) -> frozenset[tuple[Mapper[Any], bool]]:
-    """Check that the rows of the classes that the statement locks are in tables that are locked.
+    """Check that the rows of the classes that the statement locks are in locked tables.
 
     :param statements: of the database.
-    :returns: the roots whose rows may be unlocked all the same, as the lock may be on entries of an index
-        alone: with True for objects of the class, with False for keys in place of them.
+    :returns: the roots whose rows may still be unlocked, because the lock may cover only entries of
+        an index: with True for objects of the class, with False for their keys.
     :raises LockNotSupported: a class is read from a subquery or CTE, whose rows are not locked.
     """
     for entity in _locked_entities(statement):
@@ -190,7 +190,7 @@ def columns_beside(
     """Return the additions that the statement needs to lock the rows of these tables.
 
     :param tables: the locked tables, or their aliases.
-    :param statements: of a database that locks the rows a plan reads.
+    :param statements: of a database that locks the rows that a plan reads.
     :raises LockNotSupported: it may lock none of their rows, whatever it reads.
     """
     select = inner_select(statement)
@@ -270,9 +270,9 @@ def _columns_of_entity(entity: Any) -> Iterator[Any]:
 def without_documents(
     statement: Statement, documents: Collection[DocumentKey], most: int
 ) -> Statement | None:
-    """Return the statement without the rows of these documents; None if it cannot tell them.
+    """Return the statement without the rows of these documents; None if it cannot exclude them.
 
-    :param most: the number of parameters that it may have for their keys.
+    :param most: the maximum number of parameters for their keys.
     """
     select = inner_select(statement)
     by_entity: dict[type[Any], list[Identity]] = {}
@@ -438,9 +438,9 @@ def _roots_of_table(table: Any) -> tuple[Mapper[Any], ...]:
 
 @mapper_cache
 def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
-    """Return the declared headers that may be in the table of a class which maps another object for it.
+    """Return the declared headers that may be in the table of a class with another Table object for it.
 
-    With the places of their keys in the primary key of the class.
+    Each has the places of its key in the primary key of the class.
     """
     names = {column.name: (place,) for place, column in enumerate(mapper.primary_key)}
     found = []
@@ -454,13 +454,13 @@ def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
 
 
 def name_of_table(table: Any) -> TableName:
-    """Return the schema of a table, and its name in small letters."""
+    """Return the schema and the lower-case name of a table."""
     return getattr(table, "schema", None), folded_name(table)
 
 
 @mapper_cache
 def roots_with_tables(names: frozenset[TableName]) -> tuple[Mapper[Any], ...]:
-    """Return the roots of the classes that may have columns in a table of one of these names."""
+    """Return the roots of the classes that may have columns in tables with these names."""
     mapped = {mapper: {*map(name_of_table, mapper.tables)} for mapper in all_mappers()}
     found = (
         root_of(mapper)

@@ -1,7 +1,7 @@
-"""The rows that a locking SELECT reads beside those that it locks: older than the lock, after a wait.
+"""The rows that a locking SELECT reads beside those that it locks: after a wait, older than the lock.
 
-PostgreSQL reads the other rows of a join, and those of subqueries, as they were when the statement began.
-So the parts of locked documents that it loads from them are read once more, under the lock.
+PostgreSQL reads the other rows of a join, and those of subqueries, as they were when the statement
+began. So parts of locked documents that it loads from them are read again, under the lock.
 """
 
 from __future__ import annotations
@@ -52,14 +52,15 @@ _AFTER_THE_LOCK = ("selectin", "subquery", "immediate")  # loaded by SELECTs of 
 
 
 class RowsBeside:
-    """All that one statement has loaded of documents that were not held before it.
+    """Everything that one statement loaded of documents that were not locked before it.
 
-    It is expired when this is made, before the ledger has the locks.  Attributes that the parts have loaded of other
-    objects stays loaded: in asyncio, and after ``raiseload()``, no access would load it.
+    Creating this expires it, before the ledger has the locks.  Other objects' attributes stay
+    loaded: under asyncio, and after ``raiseload()``, no access would load them.
 
-    :param run: executes a statement as the program has asked for its own; None: it cannot be executed again.
-    :param headers: the locked objects that the statement has returned.
-    :param objects: all objects that it has returned.
+    :param run: executes a statement with the program's options; None: the statement cannot run
+        again.
+    :param headers: the locked objects that the statement returned.
+    :param objects: all objects that it returned.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class RowsBeside:
         return True
 
     def read(self, request: LockRequest) -> None:
-        """Read it again, under the lock."""
+        """Read everything again, under the lock."""
         load_again(self._session, self._parts)
         for (mapper, deferred), keys in self._expired().items():
             options = [undefer(mapper.attrs[name].class_attribute) for name in deferred]

@@ -39,7 +39,7 @@ class CreateCheckoutTableOp(_CheckoutTableOp):
     ) -> None:
         """Create the table that :func:`sa_doclock.checkout_table` describes, with its indexes.
 
-        :param name: of the table.
+        :param name: the name of the table.
         :param schema: the schema of the table; None: the default schema of the connection.
         """
         operations.invoke(cls(name, schema))
@@ -61,8 +61,8 @@ class DropCheckoutTableOp(_CheckoutTableOp):
     ) -> None:
         """Drop the table, and with it all check-outs and epochs.
 
-        Where the table is created again, the epochs begin anew, so that an epoch of before may be
-        good once more: let nobody keep one.
+        If the table is created again, epochs restart, and an old epoch may become valid again:
+        nobody may keep one.
         """
         operations.invoke(cls(name, schema))
 
@@ -109,8 +109,8 @@ def replace_checkout_tables(
 ) -> None:
     """Replace Alembic's operations on tables of check-outs.
 
-    A new one is created by our operation.  One that no metadata has was created by our operation in
-    an earlier revision, and stays.
+    Our operation creates a new table.  A table that no metadata contains was created by our
+    operation in an earlier revision, and stays.
     """
     known = {*_known(autogen_context), *(_named(op) for op in upgrade_ops.ops if _is_ours(op))}
     upgrade_ops.ops[:] = [

@@ -60,7 +60,7 @@ class Setting:
         return f"ALTER DATABASE CURRENT SET {self.name} {wanted.name}{self.termination}"
 
     def script(self, wanted: SnapshotState) -> str:
-        """Return the same for ``--sql``: one batch that asks first and checks afterwards."""
+        """Return a batch for ``--sql`` that asks first, sets it and checks afterwards."""
         database = "SELECT 1 FROM sys.databases WHERE name = DB_NAME()"
         reached = f"{database} AND {self.column} = {wanted:d}"
         # Python writes a tuple of plain strings as SQL writes its list.
@@ -118,7 +118,7 @@ log = logging.getLogger("alembic.sa_doclock")
 
 
 class SnapshotIsolationOp(MigrateOperation):
-    """An operation, and the state of the database that it asks for."""
+    """An operation, and the wanted state of the database."""
 
     name: str
     wanted: SnapshotState
@@ -141,9 +141,9 @@ class SnapshotIsolationOp(MigrateOperation):
 
 
 def apply(operations: Operations, op: SnapshotIsolationOp) -> None:
-    """Change the settings that are not set yet, outside of any transaction.
+    """Change the settings that are not set yet, outside any transaction.
 
-    :raises alembic.util.CommandError: it cannot be, or was not; the text has the cure.
+    :raises alembic.util.CommandError: it failed or is not possible; the message says what to do.
     """
     to_set = _still_to_set(operations.get_bind(), op)
     if to_set:
@@ -257,19 +257,19 @@ class EnableSnapshotIsolationOp(SnapshotIsolationOp):
     ) -> None:
         """Allow SNAPSHOT transactions in the connected SQL Server database.
 
-        Asks sys.databases first and sends nothing if it is so already.  Otherwise the
-        migration's transaction is committed, as by ``autocommit_block()``, and ALTER DATABASE
-        returns when every transaction that was open in the database has ended, however long that
-        takes; nobody is blocked or rolled back.  The log says whose they are where the login may
-        know.  With ``--sql`` the script asks, commits and checks by itself.
+        Reads sys.databases first, and changes nothing if they are allowed.  Otherwise the
+        migration's transaction is committed, as by ``autocommit_block()``, and ALTER DATABASE waits
+        until every transaction that was open in the database has ended, however long that takes; it
+        blocks nobody and rolls nobody back.  The log names these sessions if the login may see
+        them.  With ``--sql`` the script itself asks, commits and checks.
 
-        :param read_committed_snapshot: also set READ_COMMITTED_SNAPSHOT, which changes the rows that
-            READ COMMITTED means for *every* program; sa_doclock does not need it.  It needs
-            to be the only connection to the database and fails at once if it is not; and
+        :param read_committed_snapshot: also set READ_COMMITTED_SNAPSHOT, which changes the rows
+            that READ COMMITTED shows to *every* program; sa_doclock does not need it.  It needs to
+            be the only connection to the database, and fails at once if it is not; and
             memory-optimised tables with DURABILITY = SCHEMA_ONLY lose their rows.
-        :raises alembic.util.CommandError: the server refused, or its state afterwards is not ON; a
-            system database; another session is turning it OFF; the connection is in a transaction
-            that Alembic did not begin.
+        :raises alembic.util.CommandError: the server refused, or its state afterwards is not ON; it
+            is a system database; another session is turning it OFF; the connection is in a
+            transaction that Alembic did not begin.
         """
         operations.invoke(cls(read_committed_snapshot=read_committed_snapshot))
 
@@ -292,9 +292,9 @@ class DisableSnapshotIsolationOp(SnapshotIsolationOp):
     ) -> None:
         """Forbid SNAPSHOT transactions; SharedRead and SnapshotRead fail afterwards (3952).
 
-        It waits, asks first and raises as ``enable_snapshot_isolation`` does.  It sets OFF, with
-        ``read_committed_snapshot`` also READ_COMMITTED_SNAPSHOT; it does not know, and so does
-        not restore, the setting of before the upgrade.
+        It waits, asks first and raises as ``enable_snapshot_isolation`` does.  It sets the option
+        OFF, with ``read_committed_snapshot`` also READ_COMMITTED_SNAPSHOT; it does not restore the
+        setting from before the upgrade.
         """
         operations.invoke(cls(read_committed_snapshot=read_committed_snapshot))
 

@@ -36,7 +36,7 @@ class HeartbeatTask:
             self._task = asyncio.create_task(self._run(), name="sa_doclock leases")
 
     def remove(self, lease: Lease[Any]) -> None:
-        """Renew it no more; a renewal that is under way may still end."""
+        """Stop renewing it; a renewal in progress may still end."""
         self._schedule.pop(lease, None)
         self._changed.set()
 
@@ -118,7 +118,7 @@ class AsyncLeases(Generic[T]):
 
     @property
     def report(self) -> ClaimReport:
-        """The results so far; they can be read at any time."""
+        """The results so far; you can read them at any time."""
         return self._leases.report
 
     async def __aiter__(self) -> AsyncIterator[AsyncLease[T]]:

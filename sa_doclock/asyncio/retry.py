@@ -1,4 +1,4 @@
-"""async_run_transaction(): run_transaction(), awaited; retry.py decides which errors are repeated."""
+"""async_run_transaction(): run_transaction(), awaited; retry.py decides which errors to retry."""
 
 from __future__ import annotations
 

@@ -67,12 +67,13 @@ def _block(
 class AsyncLockingScopedSession(async_scoped_session[S]):
     """A :class:`sqlalchemy.ext.asyncio.async_scoped_session` with AsyncLockingSession's methods.
 
-    See :class:`LockingScopedSession`.  ``await Session.remove()`` belongs at the end of each
-    scope: the registry keeps the session of a task that has ended.
+    See :class:`LockingScopedSession`.  ``await Session.remove()`` belongs at the end of each scope:
+    the registry keeps the session of a task that has ended.
 
     :param session_factory: ``async_sessionmaker(engine, class_=AsyncLockingSession)``.
-    :param scopefunc: a function whose result names the scope, such as ``asyncio.current_task``.
-    :raises TypeError: no ``scopefunc``; the factory is none, or makes sessions of another class.
+    :param scopefunc: a function whose result identifies the scope, such as
+        ``asyncio.current_task``.
+    :raises TypeError: ``scopefunc`` is missing, or the factory does not make AsyncLockingSessions.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class AsyncLockingScopedSession(async_scoped_session[S]):
         self.session_factory = session_factory
 
     def __call__(self, **kw: Any) -> S:
-        """Return the current session; make it, with these arguments, where there is none."""
+        """Return the current session; create it with these arguments if there is none."""
         if kw and not self.registry.has():
             self.registry.set(self._make(**kw))
             kw = {}

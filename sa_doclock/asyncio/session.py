@@ -25,7 +25,7 @@ from ..wait_info import LockWait
 
 
 def locking_class_of(cls: type[AsyncSession]) -> type[Session]:
-    """Return the ``sync_session_class`` of this class and of all of its bases, made one."""
+    """Return the ``sync_session_class`` of this class and all its bases, combined."""
     if "sync_session_class" in vars(cls):  # the class sets it
         return _locking_class(cls.sync_session_class)
     said = (vars(base).get("sync_session_class") for base in cls.__mro__)
@@ -104,7 +104,7 @@ def _awaited_block(
 
 @asynccontextmanager
 async def entered(block: AbstractContextManager[T]) -> AsyncIterator[T]:
-    """Return a block for ``async with``, whose begin and end may await in greenlets of their own."""
+    """Return a block for ``async with``, whose begin and end may await in separate greenlets."""
     found = await greenlet_spawn(block.__enter__)
     try:
         yield found
@@ -125,12 +125,13 @@ def _documented(call: F, how: str = "awaited", note: str = "") -> F:
 class AsyncLockingSession(AsyncSession):
     """A :class:`sqlalchemy.ext.asyncio.AsyncSession` that locks documents.
 
-    Make it with ``async_sessionmaker(engine, class_=AsyncLockingSession)``.  Each method works as the
-    method of :class:`LockingSession` with the same name, awaited; each block is used by ``async with``.
+    Make it with ``async_sessionmaker(engine, class_=AsyncLockingSession)``.  Each method works like
+    the method of :class:`LockingSession` with the same name, awaited; each block is used by ``async
+    with``.
 
-    :param sync_session_class: the class of the session inside, or a ``sessionmaker``.  A Session class
-        that is no LockingSession is combined with it, also one that a base class names.
-    :raises TypeError: the session inside is no LockingSession all the same.
+    :param sync_session_class: the class of the session inside, or a ``sessionmaker``.  A Session
+        class that is not a LockingSession is combined with it, even if a base class names it.
+    :raises TypeError: the session inside is still not a LockingSession.
     """
 
     sync_session_class: type[Session] = LockingSession

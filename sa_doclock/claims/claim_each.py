@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 
 class Groups:
-    """The values of the candidates, and the rows of each that have come up in this call.
+    """The values of the candidates, and the rows of each that this call has yielded.
 
-    :ivar claimed: the rows of all values that have come up: a row may move to another value.
+    :ivar claimed: the yielded rows of all values: a row may move to another value.
     :ivar busy: the values that another worker had, with the number of the pass.
     """
 
@@ -36,18 +36,18 @@ class Groups:
         self.busy: dict[tuple[Any, ...], int] = {}
 
     def add(self, rows: Sequence[Sequence[Any]]) -> list[Identity]:
-        """Note the values of these rows, and return their keys."""
+        """Record the values of these rows, and return their keys."""
         split = [self._query.split(row) for row in rows]
         self._values.update(split)
         return [key for key, _ in split]
 
     def value_of(self, key: Identity) -> tuple[Any, ...] | None:
-        """Return the value of a candidate; None where it has none, so that nothing limits it."""
+        """Return the value of a candidate; None: it has none, and is not limited."""
         value = self._values[key]
         return None if None in value else value
 
     def note_claimed(self, key: Identity, value: tuple[Any, ...]) -> None:
-        """Note that the row has come up, and does not come up again."""
+        """Record that the row was yielded, and is not to be yielded again."""
         self._values.setdefault(key, value)
         self._came_up.setdefault(value, set()).add(key)
         self.claimed.add(key)
@@ -64,7 +64,7 @@ class Groups:
         session.lock_key(key, lock_timeout=seconds, bind_arguments={"mapper": mapper})
 
     def first(self, session: LockingSession, value: tuple[Any, ...]) -> Identity | None:
-        """Return the first row of the value that matches now and has not come up; None without one."""
+        """Return the first row of the value that still matches and was not yielded, or None."""
         number = len(self._came_up.get(value, ()))
         for size in sorted({1, number + 1, len(self.claimed) + 1}):
             rows = session.execute(self._query.first_of(value, size))
@@ -81,11 +81,11 @@ def _name(column: Any) -> str:
 
 
 class GroupedClaims(Claims[T]):
-    """The claims of ``claim_each(one_per=)``: of the rows with the same value one at a time, in order.
+    """The claims of ``claim_each(one_per=)``: of the rows with the same value, one at a time, in order.
 
-    A value is a named lock, taken in the claim's transaction before its row.  Under it the first of
-    its rows is looked for, and locked.  Another worker finds the name taken, and goes on with other
-    values; so nobody waits, and only the rows in work are held.
+    The claim's transaction takes a named lock for the value, then finds and locks the first of its
+    rows.  Another worker that finds the name taken continues with other values: nobody waits, and
+    only the rows in work are locked.
     """
 
     def __init__(self, session_factory: Any, statement: Select[Any], **options: Any) -> None:

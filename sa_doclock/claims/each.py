@@ -29,9 +29,9 @@ LARGEST_BATCH = 500
 class Claims(Generic[T]):
     """The iterator that claim_each() returns, with a report; for one thread at a time.
 
-    Its rows are given back when you leave the ``for`` loop early, by :meth:`close`, at the end of
-    ``with claim_each(...) as claims:``, and by the garbage collector.  Another ``for`` continues where
-    the last one ended.
+    It gives its rows back when you leave the ``for`` loop early, by :meth:`close`, at the end of
+    ``with claim_each(...) as claims:``, and when it is garbage-collected.  Another ``for``
+    continues where the last one ended.
 
     :ivar report: the results so far; you can read it at any time.
     """
@@ -104,9 +104,9 @@ class Claims(Generic[T]):
     def close(self) -> None:
         """Commit the blocks that have ended, and unlock the rest.
 
-        While a block is running, this is done at its end.
+        If a block is running, this happens at its end.
 
-        :raises Exception: a batch's commit has failed, unless failures are collected.
+        :raises Exception: a batch's commit failed, unless failures are collected.
         """
         transaction = self._transaction
         if transaction is not None:

@@ -50,7 +50,7 @@ _MANY: Final = "doclock_keys"
 class ClaimQuery:
     """The checked statement of one claim_each() or lease_each(): a select of one mapped class.
 
-    :param name: the function that the program has called, in the words of an error.
+    :param name: the function that the program called, for errors.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ClaimQuery:
         self._locking: dict[tuple[LockOptions, bool, bool], Select[Any]] = {}
 
     def page(self, size: int, after: Identity | None) -> Select[Any]:
-        """Return the SELECT of the keys of at most so many rows.
+        """Return the SELECT of the keys of up to this many rows.
 
         :param after: only rows after this one, in the order of the keys.
         """
@@ -100,11 +100,11 @@ class ClaimQuery:
         return tuple(row[:length]), tuple(row[length:])
 
     def matching(self, identities: Sequence[Identity]) -> Select[Any]:
-        """Return the SELECT of the keys that match among these, locked by others or not."""
+        """Return the SELECT of the keys among these that match, locked by others or not."""
         return self._keys.order_by(None).where(key_in(self.key, identities))
 
     def again(self, identities: Sequence[Identity]) -> Select[Any]:
-        """Return the SELECT of these rows, as far as they match now; without a lock."""
+        """Return the SELECT of these rows, if they still match; without a lock."""
         statement = self.statement
         if len(identities) == 1:
             for position, column in enumerate(self.key):
@@ -119,7 +119,7 @@ class ClaimQuery:
     def locking(
         self, identities: Sequence[Identity], lock: LockOptions, *, whole_row: bool = False
     ) -> Select[Any]:
-        """Return the SELECT that locks these rows, as far as they match, in the order of their keys."""
+        """Return the SELECT that locks these rows, if they match, in the order of their keys."""
         if len(identities) > 1 and len(self.key) > 1:
             return self._locked(identities, lock, whole_row=whole_row)
         cached = lock, len(identities) > 1, whole_row
@@ -128,7 +128,7 @@ class ClaimQuery:
         return self._locking[cached]
 
     def parameters(self, identities: Sequence[Identity]) -> Mapping[str, Any]:
-        """Return the parameters of these statements; {} where the keys are in their text."""
+        """Return the parameters of these statements; {} if the keys are in their text."""
         if len(identities) == 1:
             (identity,) = identities
             return {_ONE.format(position): value for position, value in enumerate(identity)}
@@ -220,12 +220,11 @@ def lock_matching(
     lock: LockOptions,
     seconds: float | None,
 ) -> dict[Identity, Any]:
-    """Lock those of these rows that match the statement; in a transaction of their own.
+    """Lock the rows among these that match the statement; in a separate transaction.
 
-    One statement does both where the statement reads the header's own row alone. Otherwise
-    the rows are locked first, in the order of their keys, and read in a second statement: one
-    that locks and reads shows the other rows as they were when it began, which may be before
-    another worker has committed.
+    One statement does both if it reads only the header's own row.  Otherwise the rows are locked
+    first, in the order of their keys, and a second statement reads them: a single statement would
+    show the other rows as of its begin, perhaps before another worker's commit.
 
     :raises LockFailed: with ``SkipLocked`` only for a deadlock and the like.
     """
@@ -261,7 +260,7 @@ def _refuse_hidden(session: LockingSession, query: ClaimQuery, missing: Sequence
 
 class _MatchingRows(LockedRows[dict[Identity, Any]]):
     hides_rows = False
-    """Rows were not found that can perhaps be read."""
+    """Rows were not found that may be readable."""
 
     def __init__(self, context: Any, request: LockRequest, query: ClaimQuery) -> None:
         super().__init__(context, request)

@@ -83,7 +83,7 @@ class ClaimSessions:
         return session
 
     def read(self, statement: Select[Any]) -> Sequence[Identity]:
-        """Read keys in a transaction of their own."""
+        """Read keys in a separate transaction."""
         with self.open() as session:
             if not self.checked:
                 self._check(session)
@@ -91,7 +91,7 @@ class ClaimSessions:
                 return [tuple(row) for row in session.execute(statement)]
 
     def find_taken(self, keys: Sequence[Identity]) -> frozenset[Identity]:
-        """Return those of these keys of rows that somebody has checked out."""
+        """Return the keys among these whose rows are checked out."""
         with self.open() as session:
             reader = checkouts_of(context_of(session)).reader
             return reader.find_taken(root_of(self.query.mapper), keys)
@@ -136,7 +136,7 @@ def _view_names(connection: Connection, schema: str | None) -> list[str]:
 
 
 def discard_session(session: LockingSession) -> None:
-    """Roll back and close; an error of that is only logged."""
+    """Roll back and close; only log an error."""
     try:
         session.close()
     except Exception:  # noqa: BLE001  # the caller has a more important error, or none

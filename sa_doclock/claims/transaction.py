@@ -24,14 +24,13 @@ _log = logging.getLogger("sa_doclock")
 class Claim(Generic[T]):
     """A row that is locked now: ``with claim as row:``, once.
 
-    The end of the block commits. An exception rolls back, and comes out of the block unless
-    claim_each() collects errors. A claim that is not entered is given back when the next one
-    comes up.
+    The end of the block commits.  An exception rolls back, and propagates unless claim_each()
+    collects errors.  A claim that is not entered is given back when the next one is yielded.
 
-    :ivar key: the primary key: a scalar, or a tuple when composite.
-    :ivar session: the session that the row is in. Its transaction is the claim's: flush() and
-        save_changes() only flush. ``commit()`` ends the claim there, and SQLAlchemy refuses
-        the rest of the block; ``rollback()`` gives the row back.
+    :ivar key: the primary key: a scalar, or a tuple if it is composite.
+    :ivar session: the row's session.  Its transaction is the claim's: flush() and save_changes()
+        only flush.  ``commit()`` ends the claim, and SQLAlchemy refuses the rest of the block;
+        ``rollback()`` gives the row back.
     """
 
     def __init__(self, transaction: ClaimTransaction[T], identity: Identity, row: T) -> None:
@@ -59,8 +58,8 @@ class ClaimTransaction(Generic[T]):
     """The claims of one transaction: a single one, or a batch with a savepoint for each block.
 
     :param transaction: of the session, opened and entered.
-    :param rows: the locked rows by key, in the order in which they come up.
-    :ivar remaining: the keys and rows that have not come up; the end of the transaction unlocks them.
+    :param rows: the locked rows by key, in the order of the claims.
+    :ivar remaining: the keys and rows of later claims; the end of the transaction unlocks them.
     :ivar offered: the claim that may be entered now.
     :ivar in_block: the block of a claim is running.
     """
@@ -90,7 +89,7 @@ class ClaimTransaction(Generic[T]):
     def next(self) -> Claim[T] | None:
         """Return the next claim; after the last one, end the transaction and return None.
 
-        :raises Exception: the commit has failed, unless failures are collected.
+        :raises Exception: the commit failed, unless failures are collected.
         """
         self._give_back_offered()
         if not self.remaining:
@@ -101,7 +100,7 @@ class ClaimTransaction(Generic[T]):
         return self.offered
 
     def enter_block(self, identity: Identity) -> None:
-        """Begin the block of this row.  :raises LockMisuse: it is another process's."""
+        """Begin the block of this row.  :raises LockMisuse: it belongs to another process."""
         context_of(self.session).transaction.refuse()
         self.offered, self.in_block = None, True
         if self._savepoints:
@@ -114,8 +113,8 @@ class ClaimTransaction(Generic[T]):
     def exit_block(self, identity: Identity, raised: BaseException | None) -> bool:
         """End the block; return True if the report keeps its error.
 
-        :raises Exception: the end of the savepoint or the commit has failed, unless failures
-            are collected.
+        :raises Exception: the end of the savepoint or the commit failed, unless failures are
+            collected.
         """
         self.in_block = False
         if self.session.get_transaction() is self._transaction:
@@ -129,9 +128,9 @@ class ClaimTransaction(Generic[T]):
         return False
 
     def end(self) -> None:
-        """Commit the blocks that have ended, unlock the rest; after the block, if one is running.
+        """Commit the blocks that have ended, unlock the rest; if a block is running, at its end.
 
-        :raises Exception: the commit has failed, unless failures are collected.
+        :raises Exception: the commit failed, unless failures are collected.
         """
         if self.in_block:
             self._ends_after_block = True
@@ -234,7 +233,7 @@ class ClaimTransaction(Generic[T]):
 
 
 def log_errors_of(function: Callable[[], None]) -> None:
-    """Call the function, and log an exception: no caller could get it."""
+    """Call the function, and log an exception, which no caller could catch."""
     try:
         function()
     except Exception:  # noqa: BLE001  # the report has it

@@ -86,7 +86,7 @@ def _timestamp() -> TypeEngine[Any]:
 
 
 class SessionIsolation(IsolationLevels):
-    """The levels of a product that cannot set that of the next transaction alone."""
+    """The levels of a product that cannot set only the next transaction's."""
 
     # At REPEATABLE READ, the first plain SELECT of any table fixes the snapshot of the details, and
     # a lock granted later shows a fresh header with stale details.
@@ -201,7 +201,7 @@ class InnoDBStatements(LockStatements):
 
 
 class InnoDBMarks(SavepointMarks):
-    """Savepoints: to read the id of a transaction takes a privilege, on performance_schema or PROCESS."""
+    """Savepoints: reading a transaction's id needs a privilege, on performance_schema or PROCESS."""
 
     def __init__(self, errors: InnoDBErrors, cluster: Cluster | None = None) -> None:
         super().__init__(errors.is_no_savepoint)
@@ -271,7 +271,7 @@ class InnoDBHoldLimit(ServerHoldLimit):
     """The limit of an idle connection, by a session variable, which outlives the transaction.
 
     :param variable: the session variable with the seconds.
-    :param expression: the seconds ``{limit}``, or the server's own limit where that is shorter.
+    :param expression: the seconds ``{limit}``, or the server's own limit if it is shorter.
     """
 
     def __init__(self, variable: str, expression: str) -> None:
@@ -373,7 +373,7 @@ class InnoDBLocks(LockStrategy):
                 ) from error
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
-        """Return the storage engine of this table; None where there is no such table."""
+        """Return the storage engine of this table, or None without such a table."""
         with self.asking_schema(connection) as asked:
             return engine_in_schema(asked, schema_of(connection, table), table.name)
 
@@ -415,7 +415,7 @@ def _text_of(rows: Sequence[Sequence[Any]]) -> str | None:
 
 
 def driver_code(orig: BaseException) -> int | None:
-    """Return the error number that a driver has got from the server."""
+    """Return the server's error code in a driver's error."""
     # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
     code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
     return code if isinstance(code, int) else None

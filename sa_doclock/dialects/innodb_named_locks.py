@@ -26,7 +26,7 @@ _SHORTEST: Final = 0.001
 class InnoDBNamedLocks(NamedLocks):
     """The named locks of one of the two products.
 
-    :param wait: returns GET_LOCK of ``:name``, with a limit of so many seconds.
+    :param wait: returns GET_LOCK of ``:name``, with a limit in seconds.
     :param errors: of the product.
     """
 

@@ -1,4 +1,4 @@
-"""Tables and views of MySQL and MariaDB whose rows FOR UPDATE does not lock: other engines than InnoDB."""
+"""Tables and views of MySQL and MariaDB whose rows FOR UPDATE does not lock: engines other than InnoDB."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class StorageEngine(NamedTuple):
 def engine_in_schema(
     connection: Connection, schema: str | None, table: str
 ) -> StorageEngine | None:
-    """Return the storage engine of a table by information_schema, which has no temporary tables."""
+    """Return the storage engine of a table from information_schema, which omits temporary tables."""
     found = ask_driver(connection, _STORAGE_ENGINE, schema=schema, name=table)
     return StorageEngine(found[0][0]) if found else None
 
 
 def check_engine(name: str, engine: str | None) -> None:
-    """Raise LockNotSupported for a table, or a view, that InnoDB does not store.
+    """Raise LockNotSupported if InnoDB does not store this table or view.
 
-    MyISAM, Aria and MEMORY accept FOR UPDATE, lock nothing and say nothing.
+    MyISAM, Aria and MEMORY accept FOR UPDATE, and silently lock nothing.
     """
     if str(engine).upper() == "INNODB":
         return
@@ -86,9 +86,9 @@ def _read_by_view(definition: str) -> Iterator[tuple[str, str]]:
 def check_view(connection: Connection, schema: str | None, name: str) -> None:
     """Raise LockNotSupported if FOR UPDATE locks no rows, or not all, through this view.
 
-    "Views that use TEMPTABLE are not updatable"; views that are not updatable for another reason may
-    be merged: https://dev.mysql.com/doc/refman/8.4/en/view-updatability.html.  MariaDB calls a view on
-    one that is not updatable updatable.
+    "Views that use TEMPTABLE are not updatable"; views that are not updatable for another reason
+    may be merged: https://dev.mysql.com/doc/refman/8.4/en/view-updatability.html.  MariaDB calls a
+    view updatable even if it reads another view that is not.
     """
     for updatable, definition in ask_driver(connection, _VIEW, schema=schema, name=name):
         tables = [*_read_by_view(definition or "")]

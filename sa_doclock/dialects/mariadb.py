@@ -123,7 +123,7 @@ def _row_waits(connection: Connection) -> Iterator[Wait]:
 
 
 class ConflictIsolation(InnoDBIsolation):
-    """The levels where innodb_snapshot_isolation is on."""
+    """The levels if innodb_snapshot_isolation is on."""
 
     plain_reads = {
         **InnoDBIsolation.plain_reads,

@@ -1,7 +1,7 @@
 """SQL Server 2016 and later: pyodbc, aioodbc, pymssql, mssql-python.
 
-Never run against a real server by this project's own tests: see docs/mssql.md for the
-evidence behind each claim.
+This project's tests have never run against a real server: docs/mssql.md has the evidence for each
+claim.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class SQLServerLifecycle(TransactionLifecycle):
 
 
 class BeginsAtOnce(SQLServerLifecycle):
-    """The begin of a transaction whose time goes into the rows of temporal tables."""
+    """Begins a transaction at once: its time is stored in the rows of temporal tables."""
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
         if lent:

@@ -1,4 +1,4 @@
-"""The errors of SQL Server: their numbers, and how a number is found in a driver's error.
+"""The errors of SQL Server: their numbers, and how to find a number in a driver's error.
 
 The texts are those of "Database engine events and errors":
 https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors
@@ -76,7 +76,7 @@ TEXTS: Mapping[str, int] = {
     "Memory optimized tables and natively compiled modules cannot be accessed": 41332,
     "Accessing memory optimized tables using the READ COMMITTED isolation level": 41368,
 }
-"""A part of the server's text for every number that is known here."""
+"""A part of the server's text for every number in the table."""
 
 # Each ends the transaction, as the server's message says, and asks to run it again.
 _CONFLICT = ErrorCode(SnapshotConflict, ends=Ends.TRANSACTION)

@@ -1,10 +1,10 @@
-"""The values of keys as values of their columns: the values that SQL Server looks up in an index.
+"""The values of keys as values of their columns: those that SQL Server looks up in an index.
 
-"Data type precedence": of two types in a comparison, the one of lower precedence is converted.  Where
+"Data type precedence": of two types in a comparison, the one of lower precedence is converted.  If
 that is the column, as varchar is for an nvarchar value, its index may not be sought: with a SQL_
-collation the whole index is scanned, and FORCESEEK is error 8622; with a Windows collation a range is
-sought, and rows in it are waited for that nobody has asked for.  Which type a driver sends is the
-driver's: nvarchar for an Enum or a Uuid kept as CHAR, whatever the column is.
+collation the whole index is scanned, and FORCESEEK is error 8622; with a Windows collation a range
+is sought, which waits for rows that were not requested.  The driver chooses the type: nvarchar for
+an Enum or a Uuid stored as CHAR, whatever the column is.
 https://learn.microsoft.com/sql/t-sql/data-types/data-type-precedence-transact-sql
 """
 

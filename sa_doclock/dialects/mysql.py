@@ -1,4 +1,4 @@
-"""MySQL 8 and later, and 5.7 as far as it goes: PyMySQL, mysqlclient, aiomysql, asyncmy."""
+"""MySQL 8 and later, and partly 5.7: PyMySQL, mysqlclient, aiomysql, asyncmy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The named locks of a database, which a dialect may leave out, and their names at the server."""
+"""The named locks of a database, which a dialect may omit, and their names at the server."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ..options import LockOptions
 
 
 class NamedLocks(ABC):
-    """Locks of names: a key in place of a row."""
+    """Locks of names: a key instead of a row."""
 
     end_with_transaction: ClassVar[bool] = True
-    """The end of the transaction releases them, and not a statement of ours."""
+    """The end of the transaction releases them, not a statement of ours."""
 
     @abstractmethod
     def take(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
-        """Take a named lock, held to the end of the transaction that the connection is in.
+        """Take a named lock, held to the end of the connection's transaction.
 
-        :param lock: ForUpdate, or SharedRead, for which an exclusive one may stand in; NoWait
-            comes as a modifier, with ``seconds`` None.
-        :returns: None when it is held; the error, where the server reports it by a value.
+        :param lock: ForUpdate, or SharedRead, for which an exclusive one may stand in; NoWait comes
+            as a modifier, with ``seconds`` None.
+        :returns: None when it is held; the error, if the server reports it by a value.
         :raises LockNotSupported: this server cannot give it.
         """
 
@@ -62,9 +62,9 @@ _changing = Lock()
 
 
 def remember_key(key: str, name: str) -> None:
-    """Remember the key that a server knows by this name, so that lock_waits() can tell it.
+    """Remember the key that a server knows by this name, so that lock_waits() can show it.
 
-    The names of dialects are short; of keys that a program makes out of a form any may be long.
+    Names of dialects are short; keys that a program builds from a form may be long.
     """
     if name not in _keys and len(key) <= _LONGEST:
         with _changing:
@@ -74,6 +74,6 @@ def remember_key(key: str, name: str) -> None:
 
 
 def recent_keys() -> Mapping[str, str]:
-    """Return the last keys that this process has asked for, by their names at the server."""
+    """Return the latest keys of this process, by their names at the server."""
     with _changing:
         return dict(_keys)

@@ -1,4 +1,4 @@
-"""The strategies of all databases, and that of an engine."""
+"""The strategies of all databases, and the strategy of an engine."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _strategies_lock = Lock()
 def strategy_classes() -> dict[str, type[LockStrategy]]:
     """Return all strategies by the names of their databases; a built-in one wins.
 
-    The dict is global, as the entry points are: they do not change while a program runs.
+    The dict is global, like the entry points, which do not change while a program runs.
     """
-    # Imported for the first engine or statement, not by ``import sa_doclock``: that takes less time.
+    # Imported for the first engine or statement, so that ``import sa_doclock`` is fast.
     from .mariadb import MariaDBLocks  # noqa: PLC0415
     from .mssql import SQLServerLocks  # noqa: PLC0415
     from .mysql import MySQLLocks  # noqa: PLC0415
@@ -57,19 +57,19 @@ def strategy_classes() -> dict[str, type[LockStrategy]]:
 
 
 def strategy_class(dialect: Dialect) -> type[LockStrategy] | None:
-    """Return the class of this database's strategy; None where nothing is known of it."""
+    """Return the strategy class for this database, or None."""
     return strategy_classes().get(product_of(dialect))
 
 
 def strategy_for(bind: Engine | Connection) -> LockStrategy:
-    """Return the strategy of this engine's database, the same object every time.
+    """Return the strategy of this engine's database, always the same object.
 
-    The first call for an engine may check out a connection: only a server that answered
-    says whether it is MySQL or MariaDB, and its default isolation level.  A Connection
-    that is given stays as it is; see ``LockStrategy.asking()``.
+    The first call for an engine may check out a connection: only a server that has answered shows
+    whether it is MySQL or MariaDB, and its default isolation level.  A given Connection stays
+    unchanged; see ``LockStrategy.asking()``.
 
-    :raises LockNotSupported: nothing is known of this database, or SQLAlchemy's dialect does not
-        connect to the product that answers; or the server cannot be asked.
+    :raises LockNotSupported: no lock dialect is registered for this database, or SQLAlchemy's
+        dialect does not connect to the product that answers; or the server cannot be asked.
     """
     strategy = strategies.get(bind.dialect)
     if strategy is not None:
@@ -101,9 +101,9 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
 
 
 def find_strategy(connection: Connection) -> LockStrategy | None:
-    """Return the strategy of this connection's database; None where nothing is known of it.
+    """Return the strategy of this connection's database, or None.
 
-    None too where the server cannot be asked: a lock asks again, and raises why.
+    None also if the server cannot be asked: a lock asks again, and raises the reason.
     """
     strategy = strategies.get(connection.dialect)
     if strategy is None and product_of(connection.dialect) in strategy_classes():
@@ -113,7 +113,7 @@ def find_strategy(connection: Connection) -> LockStrategy | None:
 
 
 def product_of(dialect: Dialect) -> str:
-    """Return the database's name; only a dialect that has connected tells MariaDB from MySQL."""
+    """Return the database's name; only a connected dialect distinguishes MariaDB from MySQL."""
     return "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
 
 
@@ -157,9 +157,9 @@ def _remember(dialect: Dialect, strategy: LockStrategy) -> LockStrategy:
 # Threads: as above.  A type belongs to a mapping, and does not change.
 @lru_cache(maxsize=1_000)
 def parameter_type(type_: TypeEngine[Any]) -> TypeEngine[Any]:
-    """Return the type by which the value of a key is sent, for the type of its column.
+    """Return the type by which to send the value of a key, for the type of its column.
 
-    It is the same object where no database needs another.
+    It is the same object if no database needs another.
     """
     for strategy in strategy_classes().values():
         as_sent = strategy.statements.key_type(type_)
@@ -169,7 +169,7 @@ def parameter_type(type_: TypeEngine[Any]) -> TypeEngine[Any]:
 
 
 def known_strategies() -> list[LockStrategy]:
-    """Return the strategies of all engines so far, copied at once: there may be another meanwhile."""
+    """Return a copy of the strategies of all engines so far: another thread may add one."""
     dialects = (reference() for reference in strategies.keyrefs())
     found = (strategies.get(dialect) for dialect in dialects if dialect is not None)
     return [strategy for strategy in found if strategy is not None]
@@ -193,7 +193,7 @@ def may_wait(strategy: LockStrategy, lock: LockOptions) -> bool:
 def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
     """Yield the hints for a SELECT of many keys, with SQLAlchemy's names of their dialects.
 
-    :param index: the name of the index on the key; None where it is not known.
+    :param index: the name of the index on the key, or None.
     """
     for strategy in strategy_classes().values():
         if strategy.statements.by_keys_hint is not None and index is not None:
@@ -203,7 +203,7 @@ def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
 # Threads: caches of constants.
 @cache
 def suffixed() -> tuple[type[LockStrategy], ...]:
-    """Return the strategies whose locks are text at the end of a SELECT."""
+    """Return the strategies whose locks are a suffix of a SELECT."""
     return tuple(
         known
         for known in strategy_classes().values()

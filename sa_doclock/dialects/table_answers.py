@@ -1,4 +1,4 @@
-"""Answers about tables, each kept until DDL may have changed it."""
+"""Answers about tables, each cached until DDL may have changed it."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ _sent_ddl: Final = _SentDDL()  # Threads: see there
 def kept_answer(
     findings: MutableMapping[Any, Any], connection: Connection, question: Any, ask: Callable[[], T]
 ) -> T:
-    """Return the answer of the server, asked again after DDL, on another connection, and each minute.
+    """Return the server's answer; it is asked again after DDL, on another connection, and each minute.
 
-    :param findings: those of the strategy, for a pool that keeps no connection.
+    :param findings: the strategy's, for a pool that keeps no connection.
     :param ask: asks; the answer None is not kept.
     """
     pooled = not isinstance(connection.engine.pool, NullPool)

@@ -1,4 +1,4 @@
-"""The marks of transactions, by which the server tells one from the next; a dialect may leave them out."""
+"""The marks of transactions, by which the server distinguishes them; a dialect may omit them."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from sqlalchemy.exc import DBAPIError
 from .connection import driver_cursor
 
 UNMARKED: Final = object()
-"""The answer of ``mark_transaction()`` where the open transaction cannot be marked now."""
+"""The answer of ``mark_transaction()`` if the open transaction cannot be marked now."""
 
 
 class TransactionMarks(ABC):
     """The marks of transactions.
 
-    :cvar schema_setter: the function by which a SELECT can change the current schema; empty: none can.
+    :cvar schema_setter: the function by which a SELECT can change the current schema; empty: none.
     """
 
     schema_setter = ""
 
     @abstractmethod
     def mark_transaction(self, connection: Connection) -> object:
-        """Return a mark of the open transaction, by which ``has_mark()`` knows it again.
+        """Return a mark of the open transaction, by which ``has_mark()`` recognizes it.
 
-        Called in front of a statement that nobody here has built, where locks are held.  UNMARKED:
-        this transaction cannot be marked now; where the statement succeeds, the locks count as lost.
+        Called before a foreign statement while locks are held.  UNMARKED: this transaction cannot
+        be marked now; if the statement succeeds, the locks count as lost.
         """
 
     def current_schema(self, connection: Connection) -> str | None:
-        """Return the schemas, or the database, of names that have none; None: it cannot change."""
+        """Return the schemas, or the database, of names without one; None: it cannot change."""
         return None
 
     @abstractmethod
     def has_mark(self, connection: Connection, mark: object) -> bool:
         """Return whether the open transaction is the one with this mark.
 
-        Asked before the next flush, lock or commit.  True too where nothing can be done in the
-        transaction any more: the next statement tells why.
+        Called before the next flush, lock or commit.  True also if the transaction can do nothing
+        more: the next statement says why.
         """
 
 
@@ -57,7 +57,7 @@ _marks = WeakKeyDictionary()
 
 
 class SavepointMark:
-    """A savepoint, and whether it was still there when it was released."""
+    """A savepoint, and whether it still existed when it was released."""
 
     def __init__(self) -> None:
         self.name = f"sa_doclock_mark_{next(_numbers)}"
@@ -65,9 +65,9 @@ class SavepointMark:
 
 
 class SavepointMarks(TransactionMarks):
-    """Savepoints as marks: one ends with its transaction, and needs no privilege.
+    """Savepoints as marks: they end with their transaction, and need no privilege.
 
-    ``has_mark()`` uses it up, and a savepoint of the program is neither set nor ended while there is one.
+    ``has_mark()`` uses it up; while there is one, the program can neither set nor end a savepoint.
 
     :param is_missing: whether this error says that there is no such savepoint.
     """
@@ -102,7 +102,7 @@ class SavepointMarks(TransactionMarks):
 
 
 def is_spent(mark: object) -> bool:
-    """Return whether a mark was there, and was released: by another session on the Connection.
+    """Return whether a mark existed, and was released: by another session on the Connection.
 
     It says nothing about later statements.
     """

@@ -1,7 +1,7 @@
-"""Sessions with ``priority="batch"``: they never stand in the queue for a lock, but try again.
+"""Sessions with ``priority="batch"``: they never queue for a lock, but try again.
 
-Around the taking of a lock are the tries, with pauses between them; around each try is a savepoint.
-On SQL Server a batch is also the one that a deadlock ends.
+They take a lock by several tries with pauses between them, each try in a savepoint.  On SQL Server,
+a batch session is also the preferred victim of a deadlock.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class BatchPriority(SessionPart):
         return take_in_batch
 
     def around_limit(self, limit: Limit) -> Limit:
-        """See :class:`SessionPart`: a try that is not granted changes nothing."""
+        """See :class:`SessionPart`: a try that fails changes nothing."""
 
         def limit_undone(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -136,9 +136,9 @@ def retry_without_queueing(
     attempt: Callable[[float], T],
     sleep: Callable[[float], None],
 ) -> T:
-    """Return the result of an attempt that was granted its lock at once; pause between attempts.
+    """Return the result of an attempt whose lock was granted at once; pause between attempts.
 
-    :param attempt: is given the seconds that are left, a whole number.
+    :param attempt: gets the remaining seconds, a whole number.
     :raises LockNotAvailable: the error of the last attempt.
     """
     until, left, longest = time.monotonic() + seconds, seconds, _FIRST_PAUSE

@@ -1,7 +1,7 @@
 """The outcome of a COMMIT whose answer was lost, for a session made with ``commit_outcome=True``.
 
-SQLAlchemy ends a transaction with ``Dialect.do_commit()``, and an error that comes out of it is an
-error of the commit: no event can undo that.  So the lookup stands around this method.
+SQLAlchemy ends a transaction with ``Dialect.do_commit()``; an error that it raises fails the
+commit, and no event can change that.  So the lookup wraps this method.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PATIENCE: Final = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 Transaction = Sequence[Any]
-"""The row by which the server finds a transaction again."""
+"""The row that identifies a transaction to the server."""
 
 
 class _Commit:
@@ -52,7 +52,7 @@ class _Commit:
 
 
 class CommitLookup(SessionPart):
-    """Finds out whether a COMMIT was done whose answer is lost.
+    """Finds out whether a COMMIT took effect although its answer was lost.
 
     :raises ValueError: the session commits in two phases.
     """
@@ -70,7 +70,7 @@ class CommitLookup(SessionPart):
         self._seconds = 0.0 if at_once else PATIENCE if seconds is None else seconds
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
-        """See :class:`SessionPart`: from now on the COMMIT of the connection comes by here."""
+        """See :class:`SessionPart`: from now on, :meth:`commit` handles the connection's COMMIT."""
         state, strategy = self._state(), find_strategy(connection)
         if state is None or strategy is None or not _can_ask(strategy, connection):
             return
@@ -98,7 +98,7 @@ class CommitLookup(SessionPart):
     def learn_with_writes(self, connection: Connection, pipeline: Pipeline) -> bool:
         """Learn the transaction together with the writes that a pipeline keeps back.
 
-        :returns: False where there is nothing to learn, and COMMIT may be sent with the writes.
+        :returns: False: there is nothing to learn, so COMMIT may be sent with the writes.
         """
         joined = self._find(connection)
         if joined is None or _LOOKUP not in connection.info or not self._may_have_written(joined):
@@ -107,7 +107,7 @@ class CommitLookup(SessionPart):
         return True
 
     def commit(self, connection: Connection, send: Callable[[], object]) -> None:
-        """Send COMMIT, and return where the server has done it, though its answer was lost."""
+        """Send COMMIT; return if the server committed, even if its answer was lost."""
         joined = self._find(connection)
         if joined is None:
             send()
@@ -186,7 +186,7 @@ class CommitLookup(SessionPart):
 
 
 def look_up_commits(session: Session, state: LockContext) -> None:
-    """Have a session look up the outcome of its commits, if it does not yet."""
+    """Make a session look up the outcome of its commits."""
     if state.parts.commit_outcome is None:
         lookup = state.parts.commit_outcome = CommitLookup(session, state)
         state.parts.add(lookup)
@@ -243,7 +243,7 @@ def _intercept(dialect: Dialect) -> None:
 
 
 def do_commit(own: Callable[[Any], object], pooled: Any) -> None:
-    """Replace the method of a dialect, whose name it has: see ``_sends_commit()`` of the core.
+    """Replaces the dialect's method of this name: see ``_sends_commit()`` of the core.
 
     :param own: the method.
     :param pooled: the connection of the pool.

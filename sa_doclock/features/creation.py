@@ -1,12 +1,12 @@
-"""get_or_create_entity(): the row that is there, or the one that is inserted in its place.
+"""get_or_create_entity(): the existing row, or a new one.
 
-A row that is not there cannot be locked, so that several callers at once insert it.  The server
-lets one of them go on; the others wait in their INSERT for the end of its transaction.  Then each
-has its savepoint undone, because the key is taken, and asks for the row again.
+A missing row cannot be locked, so several callers may insert it at once.  The server lets one of
+them continue; the others wait in their INSERT until its transaction ends.  Then each rolls back to
+its savepoint, because the key is taken, and selects the row again.
 
-InnoDB deadlocks there: a key that is taken leaves a shared lock, and an INSERT that was rolled back
-leaves its waiters a lock on the gap.  So on InnoDB nobody waits in an INSERT.  Who inserts holds a
-named lock for that moment, and looks first, without waiting, whether another has the row.
+InnoDB deadlocks there: a duplicate key leaves a shared lock, and a rolled-back INSERT leaves its
+waiters a lock on the gap.  So on InnoDB nobody waits in an INSERT: the inserter holds a named lock
+for that moment, and first checks, without waiting, whether another has the row.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from ..options import LockOptions, base_of, milliseconds
 T = TypeVar("T")
 
 _REFUSED: Final = 2
-"""So many INSERTs a constraint may refuse while the row is not there.  The first may have met a row
-that was deleted since; the second shows that it is another constraint."""
+"""The number of INSERTs that a constraint may refuse while the row is missing.  The first may have
+met a row that was deleted since; the second shows that it is another constraint.
+"""
 
 _SHORTEST_WAIT: Final = 0.001
-"""The seconds that an INSERT may wait under NoWait: it has no such word."""
+"""The seconds that an INSERT may wait under NoWait, which it does not support."""
 
 
 def check_creation(lock: LockOptions, defaults: object) -> None:
@@ -64,7 +65,7 @@ class Creation(Generic[T]):
     :ivar key: the key of the row that ``ident`` names.
     :ivar values: of the key.
     :ivar seconds: the limit of its waits, or None.
-    :ivar get: locks and returns the row; None where there is none.
+    :ivar get: locks and returns the row, or returns None.
     """
 
     session: CoreSession
@@ -78,7 +79,7 @@ class Creation(Generic[T]):
     get: Callable[[LockOptions, float | None], T | None]
 
     def run(self) -> tuple[T, bool]:
-        """Return the row, locked, and whether this call has inserted it."""
+        """Return the locked row, and whether this call inserted it."""
         started, left = time.monotonic(), self.seconds
         refused: list[IntegrityError] = []
         while (found := self.get(self.lock, left)) is None:

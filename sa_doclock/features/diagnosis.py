@@ -1,7 +1,7 @@
 """The holders of a lock that was not granted, asked of the server over a second connection.
 
-Where many sessions give a lock up at once, each would connect to ask the same: they ask over one
-connection at a time for each engine, and share the answers.
+If many sessions fail to get a lock at once, each would connect to ask the same: instead, they use
+one connection at a time for each engine, and share the answers.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Diagnosis(SessionPart):
         self._session = state.session
 
     def settled(self, call: LockCall, error: LockFailed | None) -> None:
-        """See :class:`SessionPart`: the error stays as it is if nobody can be asked.
+        """See :class:`SessionPart`: without an answer, the error stays as it is.
 
-        By now this session waits for nobody.
+        This session no longer waits.
         """
         if not isinstance(error, LockNotAvailable) or error.entity is None:  # a named lock
             return
@@ -134,7 +134,7 @@ def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:
 def blockers_text(blockers: Sequence[LockConnection], hide: bool) -> str:
     """Return the sentence about the blockers for the text of an error.
 
-    :param hide: the engine hides parameters, whose values may be in a statement.
+    :param hide: the engine hides parameters, which statements may contain.
     """
     held = "held by " if all(blocker.certain for blocker in blockers) else "perhaps held by "
     listed = [_described(blocker, hide) for blocker in blockers[:_LISTED]]
@@ -152,10 +152,10 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 PATIENCE: Final = 2.0
-"""The seconds that a session waits for the answer that another gets, or gets answers for others."""
+"""The seconds that a session waits for another's answer, or answers for others."""
 
 SHARED_FOR: Final = 0.5
-"""The seconds from an answer on in which who asks the same gets it too."""
+"""The seconds for which an answer is shared with sessions that ask the same."""
 
 
 @dataclass(frozen=True)
@@ -168,10 +168,10 @@ class _Question(Generic[C, T]):
 class SharedQueries(Generic[C, T]):
     """The queries of one engine, and their answers of the last half second.
 
-    The first session that asks opens the connection.  It executes the queries of all that ask
-    while it is open, and closes it.
+    The first session that asks opens the connection, executes the queries of all that ask while it
+    is open, and closes it.
 
-    :param under_asyncio: the sessions of the engine are tasks, which must not block their thread.
+    :param under_asyncio: the engine's sessions run in tasks, which must not block their thread.
     """
 
     def __init__(self, *, under_asyncio: bool) -> None:
@@ -180,7 +180,7 @@ class SharedQueries(Generic[C, T]):
         _all.add(self)
 
     def reset(self) -> None:
-        """Begin again without questions, as in the child of a fork, whose parent has them answered."""
+        """Begin again without questions, as in the child of a fork: the parent answers them."""
         self._changing = Lock()
         self._answers: dict[Hashable, Future[T | None]] = {}
         self._answered: deque[tuple[float, Hashable]] = deque()  # the oldest first
@@ -199,9 +199,9 @@ class SharedQueries(Generic[C, T]):
         :param execute: a function of a connection, which it leaves ready for another query.
         :param connect: makes the connection.
         :raises TimeoutError: the other session did not get the answer in time.
-        :raises Exception: the errors of ``execute()`` and ``connect()``, where this session has
-            called them for its own query.
-        :returns: None where the other session has failed to ask.
+        :raises Exception: an error of ``execute()`` or ``connect()``, if this session called it for
+            its own query.
+        :returns: None if the other session failed to ask.
         """
         own: _Question[C, T] | None = None
         with self._changing:

@@ -1,8 +1,8 @@
-"""Warnings about locks that are held for long: while they are held, and when they are released.
+"""Warnings about locks that are held for too long: while they are held, and when they are released.
 
-The first comes from a thread, since the program may be stuck in its block: one daemon thread for all
-sessions of the process, started by the first lock of a session with ``warn_held_after``.  It knows
-documents and lines of the program, never a session or a connection.
+The first comes from a thread, because the program may be stuck in its block: one daemon thread for
+all sessions of the process, started by the first lock of a session with ``warn_held_after``.  It
+refers to documents and lines of the program, never to a session or a connection.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _HeldLock:
 class HeldWarnings(SessionPart):
     """The locks that one session holds, each with the line of the program that took it.
 
-    :param seconds: after which a lock is warned of.
+    :param seconds: the time after which to warn.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class HeldWarnings(SessionPart):
         self._held: dict[DocumentKey | LockedName, _HeldLock] = {}
 
     def settled(self, call: LockCall, error: LockFailed | None) -> None:
-        """Note the locks that the program has taken just now."""
+        """Note the locks that the program has just taken."""
         line = line_of_program()
         for document in () if error is not None else call.new:
             if document not in self._held:
@@ -65,7 +65,7 @@ class HeldWarnings(SessionPart):
                 _watcher.add(held, self._seconds)
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
-        """Warn of those of these locks that were held for long."""
+        """Warn of the released locks that were held for too long."""
         for lock in released:
             held = self._held.pop(lock.document, None)
             if held is not None:

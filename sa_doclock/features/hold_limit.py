@@ -1,8 +1,8 @@
 """The longest time that one session's transaction may hold its locks.
 
-The server ends a transaction that sits idle for longer, where it can.  The clock here is looked at
-whenever the session is used: on every database, because a limit of the server's is for idle
-transactions alone, counts whole seconds on some, and is not there on others.
+The server ends a transaction that is idle for longer, if it can.  The clock here is checked
+whenever the session is used, on every database, because server limits apply to idle transactions
+only, count whole seconds on some databases, and are missing on others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WATCHING: Final = "watching the hold limit"
 class HoldLimit(SessionPart):
     """The limit of one session, from the first lock of a transaction to its end: its ``Deadline``.
 
-    A transaction that was opened by SnapshotRead has none: it keeps nobody waiting.
+    A transaction opened by SnapshotRead has none: nobody waits for it.
 
     :param seconds: how long the first lock of a transaction may be held.
     """
@@ -45,7 +45,7 @@ class HoldLimit(SessionPart):
         self._state = ref(state)
 
     def is_over(self) -> bool:
-        """Return whether a lock has been held for longer; nothing is sent."""
+        """Return whether a lock has been held for longer; executes nothing."""
         state = self._state()
         if state is None or state.connections.reads_snapshot:
             return False
@@ -76,7 +76,7 @@ class HoldLimit(SessionPart):
         return error
 
     def around_limit(self, limit: Limit) -> Limit:
-        """See :class:`SessionPart`: the server gets it with the limit of the wait, where it can."""
+        """See :class:`SessionPart`: send the limit to the server with that of the wait, if possible."""
 
         def limit_both(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -102,11 +102,11 @@ class HoldLimit(SessionPart):
         self.note_server_limited(connection)
 
     def limit_to_send(self, joined: TransactionConnection, request: LockRequest) -> float | None:
-        """Return the seconds that the server is to be given with this lock.
+        """Return the seconds to send to the server with this lock.
 
-        From now on the clock is looked at before each statement of this connection.
+        From now on, the clock is checked before each statement of this connection.
 
-        :returns: None where the server has the limit, or is given none.
+        :returns: None: the server has the limit already, or cannot take one.
         """
         if not is_row_lock(request.lock):
             return None
@@ -128,7 +128,7 @@ class HoldLimit(SessionPart):
         return self.seconds
 
     def note_server_limited(self, joined: TransactionConnection) -> None:
-        """Note that this server has the limit."""
+        """Record that this server has the limit."""
         state = self._state()
         assert state is not None
         self._limited(state)[joined] = state.ledger, state.ledger.releases

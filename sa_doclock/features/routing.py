@@ -1,9 +1,9 @@
-"""The databases that a program's own ``get_bind()`` chooses, fixed from a lock to its end.
+"""The databases that a custom ``get_bind()`` chooses, fixed for the duration of a lock.
 
-A routing session sends reads to replicas, perhaps at random, and writes to the primary.  A lock
-and the reads under it need one connection: so a lock asks ``get_bind()`` once, and the
-connection that has locked serves this kind of document until the transaction ends.  A session with
-SQLAlchemy's own ``get_bind()`` has no router.
+A routing session sends reads to replicas, perhaps at random, and writes to the primary.  A lock and
+the reads under it need one connection: so a lock calls ``get_bind()`` once, and its connection
+serves this class of documents until the transaction ends.  A session with SQLAlchemy's own
+``get_bind()`` has no router.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from ..options import LockOptions, base_of
 Bind = Engine | Connection
 
 TableName = tuple[str | None, str]
-"""The schema and the name of a table, whichever Table object stands for it."""
+"""The schema and the name of a table, whichever Table object represents it."""
 
 _TRIES: Final = 16
-"""The number of times that get_bind() is asked again before its answer counts as its only one."""
+"""The number of questions to get_bind() until its answer counts as constant."""
 
 _WRITE: Final = update(table("sa_doclock"))
-"""A write of no table, for which a named lock counts."""
+"""A write without a table, which stands for a named lock."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +72,7 @@ class _Pinned:
 
 
 class BindRouter(SessionPart):
-    """The databases of one session whose class has a ``get_bind()`` of its own.
+    """The databases of one session whose class has a custom ``get_bind()``.
 
     It keeps neither the session nor its state alive.
     """
@@ -86,7 +86,7 @@ class BindRouter(SessionPart):
         return self._state().transaction.memory(self, _Pinned)
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
-        """See :class:`SessionPart`: in front of the class's own."""
+        """See :class:`SessionPart`: called before the class's own."""
         return self._get_bind
 
     def _get_bind(self, *args: Any, **kwargs: Any) -> Any:
@@ -109,10 +109,10 @@ class BindRouter(SessionPart):
         return next((pins[name] for name in names if name in pins), None)
 
     def route(self, request: LockRequest) -> LockRequest:
-        """Return the request with its database in place of the arguments of ``get_bind()``.
+        """Return the request with its database instead of the arguments of ``get_bind()``.
 
-        Who takes a lock is going to write: the question is that of an UPDATE.  A SnapshotRead
-        asks for a read.
+        A lock prepares for a write: it asks for the database of an UPDATE.  A SnapshotRead asks for
+        that of a read.
 
         :raises LockNotSupported: the session is a ShardedSession.
         :raises LockMisuse: a document of this class was locked in another database before.
@@ -151,9 +151,9 @@ class BindRouter(SessionPart):
         return _Pin(self._checked(self._ask(**read)), self._ask_quietly(write))
 
     def bound(self, request: LockRequest, roots: Collection[Mapper[Any]], bind: Bind) -> None:
-        """Let the database that was chosen for a lock serve its tables, and those of its parts.
+        """Let the database of a lock serve its tables, and those of its parts.
 
-        The session's transaction has begun there, so that its end will end this too.
+        The session's transaction has begun there, so its end ends this too.
         """
         pinned = self._pinned
         pin = pinned.chosen[bind]

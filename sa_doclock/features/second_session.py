@@ -1,4 +1,4 @@
-"""The refusal of a second session: its task, or thread, holds a lock in another session of a gate.
+"""The refusal of a second session: its task or thread holds a lock in another session of a gate.
 
 Enough of them would use up the pool, and wait for each other's connections.
 """
@@ -33,9 +33,9 @@ from ..options import is_row_lock
 class SecondSession(SessionPart):
     """One session, as the others of its task see it.
 
-    :param gate: the others that count have the same one.
-    :ivar pools: of its connections, while it holds a lock on rows: of ``document``, taken in the task
-        or thread ``where``.
+    :param gate: only sessions of the same gate count.
+    :ivar pools: of its connections while it holds a row lock on ``document``, taken in the task or
+        thread ``where``.
     """
 
     def __init__(self, state: LockContext, gate: object) -> None:

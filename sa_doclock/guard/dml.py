@@ -1,11 +1,10 @@
 """The guard for statements: ORM-enabled and Core UPDATE, DELETE and INSERT in a session.
 
-The documents that an UPDATE or DELETE would write to are read from the database with the
-statement's own WHERE clause; those that an INSERT adds rows to are in its values, or in its
-SELECT.  After it the rows that were written are counted, and its result tells the keys that the
-database has given to new headers.
+The documents that an UPDATE or DELETE would write are selected by the statement's own WHERE clause;
+those to which an INSERT adds rows are in its values, or in its SELECT.  Afterwards, the written
+rows are counted, and the result has the generated keys of new headers.
 
-atomic_update() makes a relative UPDATE of headers, for which the database's own row lock is enough.
+atomic_update() makes a relative UPDATE of headers, for which the database's own row lock suffices.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ from .touched import brings_into_its_where, covers, rows_written, select_number
 
 @contextmanager
 def checked_write(refusals: Refusals, write: Write) -> Iterator[Callable[[Any], Any]]:
-    """Check the write, which is executed in the block, raise the versions, and note the new documents.
+    """Check the write, execute it in the block, raise the versions, and record new documents.
 
-    Yields a function for its result, which it returns after it has noted the keys of new
-    headers that the result tells.
+    Yields a function that returns the statement's result after it has recorded the keys of new
+    headers in it.
 
-    :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
+    :raises UnlockedWrite: it would write to a document that is not locked ForUpdate.
     """
     session = refusals.session()
     targets = targets_here(session, write) if refusals.enabled else ()
@@ -60,7 +59,7 @@ def checked_write(refusals: Refusals, write: Write) -> Iterator[Callable[[Any], 
         root = check.target.root
         if declares(root, "version") and not _raises_version(check):
             refusals.raise_versions(root, [key for key in check.headers if not has_null(key)])
-    # return_defaults=True of a bulk method has set the keys that the database gave.
+    # return_defaults=True of a bulk method has set the keys that the database generated.
     for key in chain.from_iterable(check.inserted() for check in checks):
         refusals.add_inserted(key)
     for document, identity in chain.from_iterable(map(attrgetter("new_keys"), checks)):
@@ -102,7 +101,7 @@ def _after(
 
 
 def _keys_of_result(write: Write, target: Target, result: Any) -> tuple[Any, list[Identity]]:
-    """Return the result, which can still be read, and the primary keys of the inserted rows.
+    """Return the result, which stays readable, and the primary keys of the inserted rows.
 
     They are in the rows of ``returning(Order.id)`` or ``returning(Order)``, or in
     ``inserted_primary_key``.
@@ -122,7 +121,6 @@ def _keys_of_result(write: Write, target: Target, result: Any) -> tuple[Any, lis
 
 
 def _key_inserted(write: Write, result: Any) -> list[Identity]:
-    """Return the primary key of the one row that was inserted; nothing where it is not known."""
     key: Any = None
     with suppress(InvalidRequestError):  # after several rows, none is known
         key = getattr(result, "inserted_primary_key", None)
@@ -145,12 +143,12 @@ def _keys_among(columns: Iterable[Any], target: Target, result: Any) -> list[Ide
 
 
 def _raises_version(check: StatementCheck) -> bool:
-    """Return whether the write itself raises the version of the document: one of its header's row."""
+    """Return whether the write itself raises the document's version, as a write to its header does."""
     if not is_header_target(check.target):
         return False
     write, root = check.write, check.target.root
     if write.way is not Way.UPDATE or write.by_key or not callable(root.version_id_generator):
-        return True  # else SQLAlchemy wants the version in the rows, and raises it
+        return True  # SQLAlchemy requires the version in the rows, and raises it
     column: Any = root.version_id_col
     name = root.get_property_by_column(column).key
     rows = write.values.rows
@@ -158,12 +156,12 @@ def _raises_version(check: StatementCheck) -> bool:
 
 
 def _can_count(checks: Sequence[StatementCheck], write: Write) -> bool:
-    """Return whether the driver's number of rows is that of the rows that were asked about."""
+    """Return whether the driver's row count covers exactly the checked rows."""
     if not checks or any(check.asked is None for check in checks):
         return False
     if write.way is Way.UPDATE and write.other_tables:
-        return False  # of several tables the driver gives the number of all rows
-    # else a row may be written for two of the parameters
+        return False  # for several tables, the driver counts all rows
+    # Otherwise one row may be written for two parameter sets.
     return not brings_into_its_where(write, checks[0].target)
 
 
@@ -171,29 +169,29 @@ U = TypeVar("U", bound=Update)
 
 
 def atomic_update(statement: U) -> U:
-    """Return the UPDATE, which the write guard lets pass without the locks of its headers.
+    """Return the UPDATE, which the write guard then accepts without the locks of its headers.
 
     Use it for a statement that computes the new value from the old one: ``values(stock=Item.stock -
-    2)`` with the condition ``where(Item.stock >= 2)``. The database locks each row while it computes
-    the value, so the statement waits for a holder of ForUpdate or SharedRead, and loses no update.
-    The row count tells whether the condition was true.
+    2)`` with the condition ``where(Item.stock >= 2)``.  The database locks each row while it
+    computes the value, so the statement waits for a holder of ForUpdate or SharedRead, and loses no
+    update.  The row count shows whether the condition was true.
 
-    Only columns of headers may change, and not their keys. An UPDATE of parts still needs the lock of
-    their header; so does a header whose total must agree with its parts. The statement adds nothing
-    to ``held_locks``.
+    Only columns of headers may change, and not their keys.  An UPDATE of parts still needs the lock
+    of their header; so does a header whose total must agree with its parts.  The statement adds
+    nothing to ``held_locks``.
 
-    If the class has a ``version_id_col``, the UPDATE raises the version of its rows. A session with
-    ``checkouts=`` locks the rows first and raises CheckedOut if another owner has one of them, unless
-    the session already holds it by ``checkout=``.
+    If the class has a ``version_id_col``, the UPDATE raises the version of its rows.  A session
+    with ``checkouts=`` locks the rows first and raises CheckedOut if another owner has one of them,
+    unless the session already holds it by ``checkout=``.
 
     Example::
 
         session.execute(atomic_update(update(Order).where(Order.id == 42).values(total=Order.total + 1)))
 
     :raises TypeError: not an ``update()``.
-    :raises ValueError: it sets no value, or a value that is not an SQL expression and so may be older
-        than the row. Or SQL cannot raise the version: the class has its own ``version_id_generator``,
-        and ``values()`` does not set the version.
+    :raises ValueError: it sets no value, or a value that is not an SQL expression and so may be
+        older than the row.  Or SQL cannot raise the version: the class has its own
+        ``version_id_generator``, and ``values()`` does not set the version.
     """
     if not isinstance(statement, Update):
         raise TypeError(f"atomic_update() takes an update(), got {statement!r}")
@@ -220,7 +218,7 @@ def _versioned(statement: Update) -> list[Mapper[Any]]:
     write = Write(statement)
     found = [write.mapper]
     if write.mapper is None:
-        # Another object for the table: only a session knows whether it is here.
+        # Another Table object: only a session knows whether it is the same table.
         known = write.named is write.table
         headers = filter(is_header_target, targets_of(write) if known else ())
         found = [*dict.fromkeys(header.mapper for header in headers)]

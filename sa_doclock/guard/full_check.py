@@ -1,4 +1,4 @@
-"""The full check of written rows, which asks the database where the loaded objects do not tell."""
+"""The full check of written rows, which asks the database if the loaded objects do not suffice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from .rules import (
 from .targets import Target, Way
 
 By = tuple[str, str] | None
-"""The change of a row by which it is written to a document: with the key of the row, and without."""
+"""The change by which a row is written to a document: with the row's key, and without it."""
 
 
 class WrittenRow(NamedTuple):
@@ -62,7 +62,7 @@ class WrittenRow(NamedTuple):
         return document_label(self.state.class_, public_key(self.state.identity))
 
     def through(self, name: str) -> By:
-        """Return the change of this attribute, which is one of other rows too."""
+        """Return the change of this attribute, which also writes other rows."""
         return f"{self.label}.{name}", f"{self.state.class_.__name__}.{name}"
 
     def refusal(self, root: Mapper[Any], identity: Identity, by: By) -> Refusal:
@@ -74,9 +74,9 @@ class WrittenRow(NamedTuple):
 
 
 class FullCheck:
-    """The full check of the rows of one flush; those of one call share what is read from the database.
+    """The full check of the rows of one flush; the rows of one call share their database reads.
 
-    :param new: objects that are inserted along; None: all new ones of the session.
+    :param new: objects inserted in the same flush; None: all new ones of the session.
     :param written: the rows are in the database already.
     """
 
@@ -94,7 +94,7 @@ class FullCheck:
         self.found: list[Refusal] = []
 
     def check(self, to_check: Iterable[WrittenRow]) -> None:
-        """Refuse the writes to documents that are not held; ask the database anew."""
+        """Refuse writes to documents that are not locked; ask the database again."""
         self.resolvers, self.found = {}, []
         rows, by_root = [*to_check], defaultdict(list)
         for row in rows:
@@ -126,9 +126,9 @@ class FullCheck:
                 self.found.append(row.refusal(rules.root, UNKNOWN, (name, name)))
 
     def _check_related(self, row: WrittenRow) -> None:
-        """Check the rows that the flush of the row's relationships writes to."""
+        """Check the rows that the flush of the row's relationships writes."""
         related = row.rules.deletes if row.way is Way.DELETE else row.rules.updates
-        # When the row is written, most of these have events of their own.
+        # While the row is written, most of these have their own events.
         unseen_alone = self.written and row.way is not Way.DELETE
         for name, root in related.items():
             if not unseen_alone or name in row.rules.unseen:
@@ -207,7 +207,7 @@ class FullCheck:
         resolver, written = self._resolver(target.root), self.written and way is not Way.DELETE
         for row in rows:
             name = _changed_in(row.state, target, table) if way is Way.UPDATE else None
-            if way is Way.UPDATE and name is None:  # it is of another table
+            if way is Way.UPDATE and name is None:  # the row is in another table
                 continue
             by = None if name is None else (name, name)
             owner = owner_in_association(row.state, target, written=written)
@@ -291,7 +291,7 @@ class FullCheck:
 
 
 def document_of_header(state: InstanceState[Any]) -> DocumentKey | None:
-    """Return the document whose header the object is; None if it is no header."""
+    """Return the document whose header the object is, or None."""
     root = document_root(state.mapper)
     if root is None or not is_row_of_root(state.mapper, root):
         return None
@@ -299,7 +299,7 @@ def document_of_header(state: InstanceState[Any]) -> DocumentKey | None:
 
 
 def new_key_of(state: InstanceState[Any], rules: WriteRules) -> Identity | None:
-    """Return the primary key that is set on a header; None if none is, or not a plain value."""
+    """Return the primary key that is set on a header; None if none is set, or not a plain value."""
     if rules.root is None or rules.keys.isdisjoint(state.committed_state):
         return None
     key = tuple(state.dict.get(name) for name in key_attributes(rules.root))
@@ -307,7 +307,7 @@ def new_key_of(state: InstanceState[Any], rules: WriteRules) -> Identity | None:
 
 
 def _touched(state: InstanceState[Any], name: str, way: Way) -> list[Any]:
-    """Return the objects that the relationship writes to; new ones are checked by themselves."""
+    """Return the objects that the relationship writes; new ones are checked separately."""
     attribute = state.attrs[name]
     history = attribute.history
     if way is not Way.DELETE:

@@ -1,8 +1,9 @@
 """The documents that a transaction may write, and the refusal of others: an error, a warning, or nothing.
 
-With ``guard_tracing``, and in a test run of the pytest plugin, an UnlockedWrite describes where its row was read.
-SQLAlchemy numbers the executions whose rows become objects, and each object keeps the number of the one that has
-loaded it.  So a session notes its executions alone, not the rows; an error looks up the one that it needs.
+With ``guard_tracing``, and in a test run of the pytest plugin, an UnlockedWrite says where its row
+was read. SQLAlchemy numbers the executions that load objects, and each object keeps the number of
+its execution.  So a session records only executions, not rows; an error looks up the one that it
+needs.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from ..versions import raise_versions
 from .rules import WriteRules
 
 READS_REMEMBERED: Final = 2000
-"""The most executions that a session remembers; of more it forgets the older half."""
+"""The largest number of executions that a session remembers; beyond it, the older half is dropped."""
 
 _SCHEMA_TO_TRANSLATE: Final = re.compile(r"__\[SCHEMA_[^]]*\]\.")
 """The place of a schema in compiled SQL, with a ``schema_translate_map``."""
@@ -104,7 +105,7 @@ class ReadProvenance:
                 self._note(above, merged)
 
     def describe(self, state: InstanceState[Any]) -> str:
-        """Return the sentence that says where the object was read; empty if that is not known."""
+        """Return the sentence that says where the object was read, or "" if unknown."""
         # Pickle drops both.
         run = getattr(state, "sa_doclock_run", state.runid)
         if run is None:
@@ -174,7 +175,7 @@ _MODES: Final = get_args(GuardMode)
 
 
 def check_guard_mode(mode: object) -> None:
-    """Raise ValueError if there is no such mode."""
+    """:raises ValueError: there is no such mode."""
     if mode not in _MODES:
         raise ValueError(f"guard must be one of {', '.join(map(repr, _MODES))}, got {mode!r}")
 
@@ -190,13 +191,13 @@ class Refusal(NamedTuple):
 
 
 class GuardMemory:
-    """The memory of a guard: of one transaction, and of the flush under way.
+    """The memory of a guard: of one transaction, and of the current flush.
 
-    :ivar held: the changed and deleted rows of the flush whose documents were held when it began, each with
-        the rules of its class; such a row is not checked again, unless an attribute that they name has
-        changed meanwhile.
-    :ivar written: the check of the rows that the flush has written, where one of them needs it.
-    :ivar raised: the documents whose versions statements have raised, which a savepoint may take back.
+    :ivar held: the changed and deleted rows of the flush whose documents were locked when it began,
+        each with the rules of its class; such a row is not checked again unless an attribute in its
+        rules changes.
+    :ivar written: the check of the rows that the flush has written, if one of them needs it.
+    :ivar raised: the documents whose versions statements have raised, which a savepoint may undo.
     """
 
     def __init__(self, guard: Any) -> None:
@@ -209,11 +210,11 @@ class GuardMemory:
 class Refusals:
     """The documents that a session may write now, and the refusal of writes to others.
 
-    It may write those that its transaction holds ForUpdate, and those whose headers it has inserted, which
-    need no lock until a rollback.
+    It may write those that its transaction holds ForUpdate, and those whose headers it has
+    inserted, which need no lock until a rollback.
 
-    :param reads: tells where the session has read a row, where it traces that.
-    :ivar unguarded: the number of blocks around this call in which nothing is checked.
+    :param reads: knows where the session read a row, if it traces that.
+    :ivar unguarded: the number of unguarded blocks around this call.
     """
 
     unguarded = 0
@@ -223,16 +224,16 @@ class Refusals:
         self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
         self._mode, self._reads = mode, reads
         self._reported: dict[object, None] = {}  # smaller than a set
-        """The documents that were reported, and the texts that the program was warned of."""
+        """The documents that were reported, and the texts of warnings to the program."""
 
     @property
     def memory(self) -> GuardMemory:
-        """The memory of the guard, of the transaction that there is now."""
+        """The guard's memory of the current transaction."""
         return self._state().transaction.memory(self, partial(GuardMemory, self))
 
     @property
     def enabled(self) -> bool:
-        """True if there are documents."""
+        """True if any document is declared."""
         if not any_declared():
             return False
         # Before any check, listen to the rows of all documents.
@@ -249,13 +250,13 @@ class Refusals:
         return ledger_of(self.session()).may_write(key)
 
     def permits(self, root: Mapper[Any], identity: Identity) -> bool:
-        """Return whether this transaction may write to the document; one without a key is new."""
+        """Return whether this transaction may write the document; one without a key is new."""
         return self.may_write((root.class_, identity)) or has_null(identity)
 
     def add_inserted(self, key: DocumentKey) -> None:
-        """Note a document whose header this transaction has inserted, or another name of one.
+        """Record a document whose header this transaction has inserted, or another spelling of one.
 
-        In a collation that ignores case, ``ABC`` is a name of the document ``abc``.
+        In a collation that ignores case, ``ABC`` is another spelling of ``abc``.
         """
         state = self._state()
         if state.ledger.is_empty():
@@ -263,13 +264,13 @@ class Refusals:
         state.ledger.add_new(key)
 
     def raise_versions(self, root: Mapper[Any], identities: Collection[Identity]) -> None:
-        """Raise the versions of these documents, of which a statement has written parts."""
+        """Raise the versions of these documents, whose parts a statement has written."""
         raise_versions(self.session(), root, identities)
         for identity in identities:
             self.memory.raised[root, identity] = None
 
     def add_key(self, key: DocumentKey, identity: Identity | None) -> None:
-        """Note that the primary key of a document was changed to this, if to any; it is held by both."""
+        """Record that the primary key of a document was changed to this, if it was; both keys are held."""
         if identity is None:
             return
         ledger = ledger_of(self.session())
@@ -280,7 +281,7 @@ class Refusals:
             self.add_inserted((key[0], identity))
 
     def reset_warnings(self) -> None:
-        """Let the warnings of earlier flushes and statements come again."""
+        """Let earlier warnings appear again."""
         self._reported.clear()
 
     def refuse_all(
@@ -289,10 +290,10 @@ class Refusals:
         resolvers: Mapping[Mapper[Any], HeaderResolver],
         expected: Collection[type[Any]] = (),
     ) -> None:
-        """Refuse these writes, except where the database says that the document is held.
+        """Refuse these writes, unless the database says that the document is locked.
 
-        :param resolvers: they ask the database for the keys of the documents, by root.
-        :param expected: classes of which headers are inserted along: a line whose header is not
+        :param resolvers: ask the database for the keys of the documents, by root.
+        :param expected: classes of headers inserted in the same flush: a line whose header is not
             in the database yet is checked when both are written.
         """
         keys = {
@@ -317,7 +318,7 @@ class Refusals:
             self.refuse(refusal._replace(identity=key))
 
     def refuse_written(self, refusal: Refusal) -> None:
-        """Refuse what was written already: nothing of it can be committed."""
+        """Refuse a write that has happened already: the transaction cannot be committed."""
         try:
             self.refuse(refusal)
         except UnlockedWrite as error:

@@ -1,8 +1,9 @@
-"""The rules by which the guard judges a write to an object, found out once for each mapper.
+"""The rules by which the guard judges a write to an object, derived once for each mapper.
 
-A row belongs to the document of each class that has its table.  Most classes tell which document that
-is: they are the header's or the part's own, or map the foreign key.  Of a row of another class, which is
-untold, the database is asked for the row of the document's class that has the same key in the table.
+A row belongs to the document of each class that maps its table.  Most classes show which document
+that is: they are the header's or the part's own, or map the foreign key.  For a row of another,
+"untold" class, the database is asked for the row of the document's class that has the same key in
+the table.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from .touched import key_of_table
 
 @mapper_cache
 def untold_targets(mapper: Mapper[Any]) -> Mapping[Target, Any]:
-    """Return the targets that a row of this class may be and does not tell, each with a table of both."""
+    """Return the targets that a row of this class may be without showing it, each with a shared table."""
     found: dict[Target, Any] = {}
     for table in map(mapped_table, mapper.tables):
         for target in targets_of_table(table):
@@ -117,9 +118,9 @@ def _deciding_columns(target: Target, table: Any) -> Iterator[Any]:
 def key_in_table(
     state: InstanceState[Any], target: Target, table: Any, *, written: bool
 ) -> Identity | None:
-    """Return the key that an object's row has in a table; None if it does not tell.
+    """Return the key that an object's row has in a table, or None if the object does not show it.
 
-    :param written: as it was written; else as it was before.
+    :param written: after the write; otherwise before it.
     """
     names = key_of_table(target, table, target.source)
     return _values(state, [table.columns[member] for member in names], written=written)
@@ -128,7 +129,7 @@ def key_in_table(
 def owner_in_association(
     state: InstanceState[Any], target: Target, *, written: bool
 ) -> Identity | None:
-    """Return the owner that an object on an association table names; None if only the database knows it."""
+    """Return the owner that an object on an association table names; None: only the database knows it."""
     if target.mapper is not None:
         return None
     return _values(state, [target.table.columns[name] for name in target.read], written=written)
@@ -157,7 +158,7 @@ def stored_headers_of(
     table: Any,
     keys: Collection[Identity],
 ) -> Iterator[tuple[Identity, Identity]]:
-    """Yield the headers that the database has for rows of the target, each with the row's key in the table."""
+    """Yield the stored headers of rows of the target, each with the row's key in the table."""
     columns = [*key_of_table(target, table, target.source).values()]
     own = (
         [table.columns[name] for name in target.read]
@@ -186,7 +187,7 @@ def headers_of_owner(
 
 
 def writes_of_untold(states: Iterable[InstanceState[Any]]) -> Iterator[Write]:
-    """Yield the writes of objects of such classes."""
+    """Yield the writes of objects of untold classes."""
     found: defaultdict[tuple[Mapper[Any], Callable[[Any], Any]], list[Row]] = defaultdict(list)
     for state in states:
         mapper = state.mapper
@@ -201,13 +202,13 @@ def writes_of_untold(states: Iterable[InstanceState[Any]]) -> Iterator[Write]:
 
 
 def inserts_header(state: InstanceState[Any], root: Mapper[Any], header: Identity) -> bool:
-    """Return whether the INSERT of an object makes this header too: that of a class on a join()."""
+    """Return whether the INSERT of an object creates this header too, as for a class on a join()."""
     names = [same_attribute(state.mapper, column) for column in root.primary_key]
     return tuple(None if name is None else state.dict.get(name) for name in names) == header
 
 
 def is_new_header(target: Target, table: Any) -> bool:
-    """Return whether a new row of the table makes a new header of this target, and no other."""
+    """Return whether a new row of the table creates a new header of this target, and no other."""
     return is_header_target(target) and not any(targets_extended([target], table, None))
 
 
@@ -243,10 +244,10 @@ class WriteRules(NamedTuple):
     named: Callable[[States], Iterable[Identity]] | None
 
     def headers_of(self, session: Session, way: Way, states: States) -> Iterable[Identity] | None:
-        """Return the headers of objects of this class, whose write is one of their documents alone.
+        """Return the headers of objects of this class, if each write concerns one document.
 
-        Owners that are new are not among them.  None if one of the objects may be a write to
-        another document, or does not tell its header.
+        New owners are omitted.  None if one of the objects may be written to another document, or
+        does not show its header.
         """
         elsewhere = self.updates.keys() if way is Way.INSERT else self.elsewhere
         alone = all(map(elsewhere.isdisjoint, map(_committed_state, states)))
@@ -264,10 +265,10 @@ class WriteRules(NamedTuple):
             return None
 
     def is_set_too_late(self, way: Way, along: States | None) -> bool:
-        """Return whether the table may set what names the owner, which no check after it would tell.
+        """Return whether the table may set the owner's key, unseen by later checks.
 
-        :param along: None: each row is checked again when it is written; a new one tells its document then,
-            an old one not that it has come to another.
+        :param along: None: each row is checked again when it is written; a new row shows its
+            document then, but an old one does not show that it has moved.
         """
         checked_after = along is None and way is Way.INSERT
         return self.generated is not None and bool(self.generated.by(way)) and not checked_after

@@ -1,15 +1,17 @@
 """The check of the rows that one statement writes, of one target.
 
-``_headers...()`` find whose rows they are: each yields headers, with the words for a refusal; UNKNOWN is that
-of a row that does not tell.  ``_allow()`` refuses those that are not held.
+``_headers...()`` find whose rows they are: each yields headers, with the words for a refusal;
+UNKNOWN stands for a row that does not show its header.  ``_allow()`` refuses those that are not
+locked.
 
-An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that has the same values as the new
-one in the columns of the conflict.  Where the foreign key to the owner is among them, and the update leaves it
-alone, both rows are of the same document.  The same is true of a header where its primary key is among them.
+An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that equals the new one
+in the columns of the conflict.  If these include the foreign key to the owner, and the update
+leaves it alone, both rows belong to the same document.  The same is true of a header if they
+include its primary key.
 
-The SELECT of an INSERT .. FROM SELECT may read other rows, or return other values, when the INSERT runs.  Nobody
-else adds rows to a document that is held ForUpdate: so the rows of these owners are counted before and after,
-and whatever else was added has come to another document.
+The SELECT of an INSERT .. FROM SELECT may read other rows, or return other values, when the INSERT
+runs.  Nobody else adds rows to a document that is locked ForUpdate: so the rows of these owners are
+counted before and after, and any other added row belongs to another document.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ UNCLEAR: Final = (
 NO_KEY: Final = "a statement without a plain primary key, which does not show whose row it writes,"
 
 ATOMIC: Final = "doclock_atomic"
-"""The execution option of a statement that atomic_update() has made."""
+"""The execution option of a statement made by atomic_update()."""
 
 
 def is_atomic(statement: Any) -> bool:
@@ -72,9 +74,9 @@ def is_atomic(statement: Any) -> bool:
 
 
 def stays_in_its_document(write: Write, target: Target, given: Collection[str]) -> bool:
-    """Return whether a row that an INSERT updates is certainly of the document of the new row.
+    """Return whether a row that an INSERT updates certainly belongs to the new row's document.
 
-    :param given: the names of the attributes that the new rows have values for.
+    :param given: the names of the attributes that have values in the new rows.
     """
     conflict = conflict_of(write.statement)
     deciding = _deciding_attributes(target)
@@ -85,7 +87,7 @@ def stays_in_its_document(write: Write, target: Target, given: Collection[str]) 
     stay = {key for key, value in sets if isinstance(value, ColumnClause) and value.key == key}
     if not deciding.isdisjoint(map(target.attribute_of, conflict.sets.keys() - stay)):
         return False
-    # Its value is one that no row has yet.
+    # Its value is new: no row has it yet.
     generated = getattr(write.table, "autoincrement_column", None)
     for key in _keys_of(conflict, write.table):
         columns = {*map(target.attribute_of, key)}
@@ -120,7 +122,7 @@ def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[Any]]:
 
 
 class InsertedFromSelect:
-    """The rows that one such statement adds to one target, which has links to owners."""
+    """The rows that such a statement adds to one target with links to owners."""
 
     def __init__(self, check: StatementCheck) -> None:
         target, write = check.target, check.write
@@ -152,14 +154,13 @@ class InsertedFromSelect:
         self._before = self._count()
 
     def has_added_others(self, written: int | None) -> bool:
-        """Return whether rows were added to other documents than those that were asked about."""
+        """Return whether rows were added to documents that were not checked."""
         if not self._selected or (written is None and self._write.values.conditional):
             return False
         others = 0 if written is None else written - self._all
         return self._count() - self._before < self._with_owner + others
 
     def _count(self) -> int:
-        """Return the number of the rows of these owners."""
         number = select(func.count()).select_from(self._write.table)
         return sum(
             self._check.ask_of_target(number.where(where))[0][0] for where in self._of_owners()
@@ -182,12 +183,13 @@ class InsertedFromSelect:
 class StatementCheck:
     """The check of the rows of one target that one statement writes.
 
-    A write concerns a document in two ways.  Of ``UPDATE line SET order_id = 2 WHERE id = 7``
-    the database knows that line 7 is of order 1, which the line leaves; only the values of the
-    statement know that the line comes to order 2.  Both orders must be locked.
+    A write may concern two documents.  For ``UPDATE line SET order_id = 2 WHERE id = 7``, the
+    database knows that line 7 belongs to order 1, which it leaves; only the values of the statement
+    show that the line moves to order 2.  Both orders must be locked.
 
-    :ivar asked: the number of rows that the statement was about to write; None where none were counted.
-    :ivar left: the number of rows of no document that another transaction has brought into one meanwhile.
+    :ivar asked: the number of rows that the statement was about to write; None: not counted.
+    :ivar left: the number of rows without a document that another transaction has since assigned to
+        one.
     :ivar headers: the documents that were checked, whose version the statement raises.
     :ivar new_keys: the documents whose primary key the statement sets, each with the new one.
     """
@@ -221,10 +223,10 @@ class StatementCheck:
     # After the statement.
 
     def refuse_others(self, asked: int | None, written: int | None, result: Any) -> None:
-        """Refuse rows that the statement has written without a question before.
+        """Refuse written rows that were not checked before.
 
-        :param written: the number of rows, where they were counted.
-        :raises UnlockedWrite: which documents they are of, nobody knows.
+        :param written: the number of rows, if they were counted.
+        :raises UnlockedWrite: it is unknown to which documents they belong.
         """
         if self._inserted is not None:
             others = self._inserted.has_added_others(row_count(result))
@@ -238,11 +240,11 @@ class StatementCheck:
             self._refusals.refuse_written(Refusal(self.target.root, UNKNOWN, what, what))
 
     def inserted(self) -> Iterator[DocumentKey]:
-        """Yield the documents whose headers it has inserted with plain keys."""
+        """Yield the documents whose headers it inserted with plain keys."""
         target, write = self.target, self.write
         if target.extended or not is_header_target(target) or write.way is not Way.INSERT:
             return
-        # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
+        # ON CONFLICT DO NOTHING may have kept another transaction's row.
         if not (write.values.conditional or write.values.from_select):
             for row in write.rows:
                 key = target.identity(target.by_attribute(row))
@@ -252,7 +254,7 @@ class StatementCheck:
     # The questions.
 
     def ask(self, question: Any) -> Iterator[tuple[Row, Sequence[Any]]]:
-        """Yield the answers to a SELECT, with each of the parameters that the write is executed with."""
+        """Yield the answers to a SELECT, with the parameters of each execution."""
         for given in self.write.given:
             yield given, ask(self._session, question, given, **self.write.how)
 
@@ -277,12 +279,12 @@ class StatementCheck:
                 self._allow(self._lock_free())
 
     def _needs_no_lock(self) -> bool:
-        """Return whether atomic_update() has made the statement, and it changes the headers' own rows alone."""
+        """Return whether atomic_update() made the statement, and it changes only the headers' own rows."""
         target, root, write = self.target, self.target.root, self.write
         if not (is_atomic(write.statement) and is_header_target(target) and is_header(root, root)):
             return False
         changed = {name for row in write.values.rows for name in target.by_attribute(row)}
-        # The names of the parameters are no values of attributes.
+        # A parameter with an attribute's name would set that attribute.
         given = {name for row in write.given for name in target.by_attribute(row)}
         links = chain.from_iterable(link.names for link in target.links)
         attributes = (attr.key for attr in root.column_attrs)
@@ -302,11 +304,11 @@ class StatementCheck:
                 return
             stored = partial(self._headers_stored, questions)
             if self._allow(stored()):
-                self._overwritten = stored  # and once more, when it has run
+                self._overwritten = stored  # and again after it has run
         self._allow(self._headers_of_rows(rows))
 
     def _headers_selected(self) -> Headers:
-        """Yield those of the owners that the SELECT of an INSERT names; the rows are counted after it."""
+        """Yield the owners' headers that the SELECT of an INSERT names; its rows are counted later."""
         if self.write.values.overwrites or self.target.extended or self.target.stored:
             yield UNKNOWN, "an INSERT .. FROM SELECT that may overwrite other rows,"
         elif self.target.links:
@@ -315,10 +317,10 @@ class StatementCheck:
                 yield from self._headers_of_values(row)
 
     def _rows_overwritten(self, rows: Sequence[Row]) -> Sequence[Select[Any]] | None:
-        """Return the SELECTs of the rows that an INSERT may update; None if it does not tell them."""
+        """Return the SELECTs of the rows that an INSERT may update; None if they are unknown."""
         target, conflict, table = self.target, conflict_of(self.write.statement), self.write.table
         mapper = target.mapper
-        # Every row of the table has to be one of the target, which a SELECT of its class finds.
+        # Every row of the table must belong to the target, and a SELECT of its class must find it.
         whole = mapper is None or (mapper.selectable is table and not mapper.single)
         if not whole or target.unclear or target.extended or target.stored:
             return None
@@ -356,7 +358,7 @@ class StatementCheck:
                 yield from self._headers_of_stored(tuple(row[-len(self.target.read) :]))
 
     def _headers_touched(self) -> Headers:
-        """Yield those of the rows that an UPDATE or DELETE is about to write, and those they come to."""
+        """Yield the headers of the rows that an UPDATE or DELETE writes, before and after it."""
         target, write = self.target, self.write
         if write.by_key and not target.unclear:
             yield from self._headers_of_rows([*map(target.by_attribute, write.rows)])
@@ -388,7 +390,7 @@ class StatementCheck:
         )
 
     def _lock_free(self) -> Headers:
-        """Lock the rows of no document, which anybody may bring into one before they are written."""
+        """Lock the rows without a document: others may assign them to one before they are written."""
         touched = touched_rows(self.write, self.target, to_lock=True)
         mapper = self.target.mapper
         assert mapper is not None
@@ -420,7 +422,7 @@ class StatementCheck:
                 self.new_keys.append((document_key(self.target.root, identity), key))
 
     def _headers_of_rows(self, rows: Sequence[Row]) -> Headers:
-        """Yield those of rows that are given with all that is written."""
+        """Yield the headers of rows that are given with their written values."""
         target = self.target
         if self.write.way is Way.UPDATE or target.extended:
             yield from self._headers_by_key(rows)
@@ -430,7 +432,7 @@ class StatementCheck:
             rows = [{**self._stored_before(row), **row} for row in rows]
         if self.write.values.overwrites and is_header_target(
             target
-        ):  # that have these keys already
+        ):  # the existing headers with these keys
             yield from self._headers_overwritten(rows)
         for row in rows:
             yield from self._headers_of_values(row)

@@ -1,7 +1,8 @@
-"""The tables of documents: whose rows a write to one of them is.
+"""The tables of documents, and the rows that a statement writes in them.
 
-The registry of these tables is ``core/same_tables.py``.  A :class:`Target` says how a row of a table, or of a
-class on it, tells its document: by its own key, by a link to its owner, or by what the database has.
+The registry of these tables is ``core/same_tables.py``.  A :class:`Target` says how a row of a
+table, or of a class on it, shows its document: by its own key, by a link to its owner, or through
+the database.
 """
 
 from __future__ import annotations
@@ -61,18 +62,18 @@ class Way(enum.Enum):
 
 
 class Generated(NamedTuple):
-    """The attributes that the table sets where the program does not, by the way of the write."""
+    """The attributes that the table sets if the program does not, by the way of the write."""
 
     inserted: frozenset[str] = frozenset()
     updated: frozenset[str] = frozenset()
 
     def by(self, way: Way) -> frozenset[str]:
-        """Return those that such a write sets."""
+        """Return the attributes that such a write sets."""
         return {Way.INSERT: self.inserted, Way.UPDATE: self.updated}.get(way, frozenset())
 
 
 def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated:
-    """Return those of these attributes that the table sets where the program does not."""
+    """Return the attributes among these that the table sets if the program does not."""
     wanted = {*names}
     named = [
         (attr.key, column)
@@ -94,9 +95,9 @@ Row = Mapping[Any, Any]
 
 
 class Write:
-    """An INSERT, UPDATE or DELETE, with what it is executed with.
+    """An INSERT, UPDATE or DELETE, with the arguments of its execution.
 
-    A bulk method is one, too: an ``insert()`` or ``update()`` of its class with a list of rows.
+    A bulk method is one too: an ``insert()`` or ``update()`` of its class with a list of rows.
 
     :ivar how: the execution options and bind arguments.
     """
@@ -111,19 +112,19 @@ class Write:
 
     @cached_property
     def way(self) -> Way:
-        """The way in which it writes rows."""
+        """The way in which it writes."""
         if isinstance(self.statement, Insert):
             return Way.INSERT
         return Way.UPDATE if isinstance(self.statement, Update) else Way.DELETE
 
     @cached_property
     def values(self) -> Values:
-        """The values that the statement itself has."""
+        """The values in the statement."""
         return values_of(self.statement)
 
     @property
     def given(self) -> Sequence[Row]:
-        """The parameters of each time that it is executed."""
+        """The parameters of each execution."""
         given = self.parameters
         if not given and not self.by_key:  # an empty list is one execution without parameters
             return [{}]
@@ -131,12 +132,12 @@ class Write:
 
     @property
     def rows(self) -> Sequence[Row]:
-        """All that is given for the rows: values and parameters."""
+        """The values and parameters of the rows, combined."""
         return [{**row, **more} for row, more in product(self.values.rows or ({},), self.given)]
 
     @cached_property
     def entity(self) -> Any:
-        """The class that the statement names, or the ``aliased()`` of one; None where it names a table."""
+        """The class that the statement names, or its ``aliased()``; None: it names a table."""
         try:
             return self.statement.entity_description.get("entity")
         except KeyError:  # a Core statement whose WHERE names mapped attributes
@@ -144,12 +145,12 @@ class Write:
 
     @cached_property
     def mapper(self) -> Mapper[Any] | None:
-        """The mapper of the class that it names."""
+        """The mapper of that class."""
         return None if self.entity is None else inspect(self.entity).mapper
 
     @cached_property
     def named(self) -> Any:
-        """The table that it names, also by an alias of it."""
+        """The table that it names, without its alias."""
         if self.mapper is not None:
             return self.mapper.local_table
         table = self.statement.table
@@ -162,20 +163,20 @@ class Write:
 
     @cached_property
     def source(self) -> Any:
-        """The table that it names, or the alias of it."""
+        """The table that it names, or its alias."""
         return self.statement.table if isinstance(self.statement.table, Alias) else self.named
 
     @cached_property
     def by_key(self) -> bool:
-        """True if SQLAlchemy takes the parameters for rows, which it finds by their primary key."""
+        """True if SQLAlchemy treats the parameters as rows, which it finds by their primary key."""
         if not isinstance(self.parameters, list) or self.way is not Way.UPDATE:
-            return False  # SQLAlchemy does not take a tuple for rows
+            return False  # SQLAlchemy does not treat a tuple as rows
         strategy = self.options.get("dml_strategy", "auto")
         return self.entity is not None and strategy in ("auto", "bulk")
 
     @cached_property
     def other_tables(self) -> set[Any]:
-        """The tables that it writes beside the first: UPDATE a, b SET a.x = 1, b.y = 2."""
+        """The tables that it writes in addition to the first: UPDATE a, b SET a.x = 1, b.y = 2."""
         names = set(chain.from_iterable(self.values.rows))  # MySQL has such statements
         found = {getattr(name, "table", None) for name in names} - {None, self.source}
         # also of an aliased()
@@ -183,7 +184,7 @@ class Write:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The execution options of the statement, and those that it is executed with."""
+        """The execution options of the statement and of its execution."""
         own: Mapping[str, Any] = self.statement.get_execution_options()
         return {**own, **self.how.get("execution_options", {})}
 
@@ -205,7 +206,7 @@ class Link(NamedTuple):
 
     @property
     def read(self) -> tuple[str, ...]:
-        """The attributes that tell whether a row has such an owner, and which."""
+        """The attributes that show whether a row has such an owner, and which."""
         return (*self.names, *(name for name, _ in self.discriminators))
 
 
@@ -233,12 +234,14 @@ class Target(NamedTuple):
 
     @property
     def bind_arguments(self) -> dict[str, Any] | None:
-        """Those of such a SELECT: of a table alone a program's ``get_bind()`` may know no database."""
+        """The bind arguments of such a SELECT: a custom ``get_bind()`` may know no database for a
+        table alone.
+        """
         return {"mapper": self.root} if self.mapper is None else None
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The attributes of the primary key; of an association table without one, that of its class."""
+        """The attributes of the primary key; for an association table without one, that of its class."""
         if self.mapper is not None:
             return key_attributes(self.mapper)
         named = () if self.named is None else self.named.primary_key
@@ -246,18 +249,18 @@ class Target(NamedTuple):
 
     @property
     def deciding(self) -> set[str]:
-        """The attributes whose change may make a row one of another document."""
+        """The attributes whose change may move a row to another document."""
         kinds = () if self.mapper is None else kind_attributes(self.mapper)
         return {*self.read, *chain.from_iterable(link.read for link in self.links), *kinds}
 
     def read_by_link(self, values: Iterable[Any]) -> Iterator[tuple[Link, Row]]:
-        """Yield each link with what a row has for it, of these values of ``read``."""
+        """Yield each link with a row's values for it, from these values of ``read``."""
         rest = iter(values)
         for link in self.links:
             yield link, dict(zip(link.read, rest, strict=False))
 
     def by_attribute(self, row: Row) -> Row:
-        """Return the row with names of attributes as its keys."""
+        """Return the row with attribute names as its keys."""
         return {self.attribute_of(column): value for column, value in row.items()}
 
     def identity(self, row: Row) -> Identity | None:
@@ -267,7 +270,7 @@ class Target(NamedTuple):
         return key if plain else None
 
     def attribute_of(self, column: Any) -> str:
-        """Return the name of the attribute that maps a column; its own if none does."""
+        """Return the name of the attribute that maps a column, or the column's own name."""
         key: str = column if isinstance(column, str) else column.key
         attributes: Any = {} if self.named is None else self.named.column_attrs
         columns = attributes[key].columns if key in attributes else ()
@@ -302,14 +305,14 @@ class Target(NamedTuple):
                 yield own
 
     def has(self, names: set[str]) -> bool:
-        """Return whether the class, or the association table, has columns of all these names."""
+        """Return whether the class, or the association table, has columns with all these names."""
         columns = self.table.columns if self.mapper is None else self.mapper.column_attrs
         return names <= {*columns.keys()}
 
     def column_of(self, name: str, source: Any) -> Any:
         """Return the column that an attribute maps.
 
-        :param source: the class or ``aliased()`` that it is an attribute of, or the table.
+        :param source: the attribute's class or ``aliased()``, or the table.
         """
         if self.mapper is None:
             return source.columns[name]
@@ -339,7 +342,7 @@ def literal(value: Any, row: Row) -> Any:
 def targets_of(write: Write, elsewhere: Collection[Any] = ()) -> tuple[Target, ...]:
     """Return the targets of a write.
 
-    :param elsewhere: the tables that only have the name of a document's table.
+    :param elsewhere: tables that only share a document's table name.
     """
     if write.named in elsewhere:
         return ()
@@ -356,12 +359,12 @@ def targets_of(write: Write, elsewhere: Collection[Any] = ()) -> tuple[Target, .
 
 
 def targets_here(session: Session, write: Write) -> tuple[Target, ...]:
-    """Return the targets of a write, but for tables that only have the name of a document's table."""
+    """Return the targets of a write, except tables that only share a document's table name."""
     return targets_of(write, _tables_elsewhere(session, write))
 
 
 def _tables_elsewhere(session: Session, write: Write) -> Collection[Any]:
-    """Return the tables of the write that only have the name of a document's table."""
+    """Return the write's tables that only share the name of a document's table."""
     statement, mapper = write.statement, write.mapper
     written = [statement.table]
     if write.way is Way.UPDATE:  # MySQL: UPDATE a, b SET a.x = 1, b.y = 2
@@ -380,9 +383,10 @@ def _tables_elsewhere(session: Session, write: Write) -> Collection[Any]:
 
 
 def _targets_of_new_rows(found: Iterable[Target], write: Write) -> tuple[Target, ...]:
-    """Return the targets of an INSERT, of which these are those of its own rows.
+    """Return the targets of an INSERT, given those of its own rows.
 
-    A new row of a table of a subclass completes a row of the tables above it, which may name the owner.
+    A new row of a subclass's table completes a row of the tables above it, which may name the
+    owner.
     """
     table, named = write.table, write.mapper
     own = []
@@ -408,14 +412,14 @@ def _inserts_all(mapper: Mapper[Any], named: Mapper[Any] | None) -> bool:
 def targets_extended(
     found: Iterable[Target], table: Any, named: Mapper[Any] | None
 ) -> Iterator[Target]:
-    """Yield the targets whose rows have a row more after an INSERT into a table of a subclass.
+    """Yield the targets whose rows gain a row by an INSERT into a subclass's table.
 
-    Not where the class is named, of which SQLAlchemy inserts new rows into each of the tables.
+    None if the statement names the class: SQLAlchemy then inserts new rows into each of the tables.
     """
     for mapper in dict.fromkeys(filter(None, (target.mapper for target in found))):
         if not _inserts_all(mapper, named):
             for target in _targets_by_key(mapper):
-                # Its row may be there already, without a row of this table of a subclass.
+                # Its row may exist already, without a row in this table of a subclass.
                 first = target.mapper
                 if first is not None and mapper.isa(first) and table not in first.tables:
                     yield target._replace(extended=True, named=named or mapper)
@@ -458,14 +462,14 @@ def _targets_of_first_table(write: Write) -> tuple[Target, ...]:
         other = None if write.named is table else write.named
         return tuple(target._replace(other=other) for target in targets_of_table(table))
     if mapper.single and inspect(write.entity).is_aliased_class:
-        # SQLAlchemy adds the condition of the class for the table beside the alias: it writes rows
+        # SQLAlchemy adds the class's condition to the table, not the alias: it writes rows
         # of other classes, and on MySQL those of the table.
         return _unclear_targets(table)
     return _targets_of_entity(mapper)
 
 
 def is_of_one_table(mapper: Mapper[Any]) -> bool:
-    """Return whether a SELECT of the class reads the one table that an UPDATE of it writes, and no other."""
+    """Return whether a SELECT of the class reads only the one table that an UPDATE of it writes."""
     return mapper.selectable is mapper.local_table
 
 
@@ -475,10 +479,10 @@ def _unclear_targets(table: Any) -> tuple[Target, ...]:
 
 @mapper_cache
 def _targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
-    """Return the targets of a statement that names this class, and no rows by their primary key.
+    """Return the targets of a statement that names this class, and no rows by primary key.
 
-    They are those of the class where SQLAlchemy leaves the rows of others out.  It does not of a class
-    of several tables, nor of a second class on the table of another.
+    They are those of the class if SQLAlchemy excludes rows of other classes.  It does not for a
+    class of several tables, or for a second class on the table of another.
     """
     tables = map(mapped_table, own_tables(mapper))
     found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
@@ -492,7 +496,7 @@ def _targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
 def targets_of_class(mapper: Mapper[Any]) -> tuple[Target, ...]:
     """Return the targets that the rows of a class are.
 
-    Subclasses may be documents, or parts in ways of their own, and their rows are rows of this class.
+    Subclasses may be documents or parts of their own, and their rows are rows of this class too.
     """
     found: dict[Mapper[Any], Target] = {}
     for relative in hierarchy_of(mapper):

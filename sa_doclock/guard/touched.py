@@ -1,12 +1,11 @@
 """The rows that an UPDATE or DELETE is about to write, and how many it has written.
 
 The guard asks first, so that it can refuse before anything is written.  Another transaction may
-bring a row into the WHERE in between.  Nobody else writes rows of a document that is held
-ForUpdate: so where the statement has written no more rows than were asked about, it has written
-these.
+then bring a row into the WHERE.  Nobody else writes rows of a document that is locked ForUpdate: so
+if the statement has written no more rows than were found, it has written these.
 
-Where a statement names another object for the table of a document, its WHERE finds the keys of the rows, and
-the mapped Table has their documents.
+If a statement names another Table object for a document's table, its WHERE finds the keys of the
+rows, and the mapped Table has their documents.
 """
 
 from __future__ import annotations
@@ -63,9 +62,9 @@ class TouchedRows(NamedTuple):
         return self._of(*map(self.column, names))
 
     def select_counted(self) -> Select[Any]:
-        """Return the SELECT of the values that the rows have in ``target.read``, each once.
+        """Return the SELECT of the distinct values of the rows in ``target.read``.
 
-        The last column of its result is the number of the rows.
+        The last column of its result is the number of rows.
         """
         columns = [*map(self.column, self.target.read)]
         if not self.keys:
@@ -83,11 +82,11 @@ class TouchedRows(NamedTuple):
 def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> TouchedRows | None:
     """Return the rows of the target that the statement is about to write.
 
-    They are the rows of its own WHERE, where the statement names the one table of the target, or a table
-    that alone tells the documents.  Else they are those of the target's classes that have the key of a
-    row of the table which the statement writes.  None where no SELECT finds them.
+    They are the rows of its own WHERE if the statement names the one table of the target, or a
+    table that alone shows the documents.  Otherwise they are those of the target's classes that
+    share the key of a row of the written table.  None if no SELECT finds them.
 
-    :param to_lock: a SELECT of them is to have a lock, for which it names the class.
+    :param to_lock: the SELECT will lock, for which it must name the class.
     """
     statement, criteria = write.statement, criteria_of(write.statement)
     entity = _read_from(write, target, to_lock=to_lock)
@@ -112,7 +111,7 @@ def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> Touc
 
 
 def _read_from(write: Write, target: Target, *, to_lock: bool) -> Any:
-    """Return the class or table of which the statement's own WHERE finds the rows; None if there is none."""
+    """Return the class or table in which the statement's own WHERE finds the rows, or None."""
     if _is_direct(write, target):
         return write.table if target.mapper is None else target.mapper.class_
     alone = not to_lock and _tells_alone(write, target)
@@ -120,7 +119,7 @@ def _read_from(write: Write, target: Target, *, to_lock: bool) -> Any:
 
 
 def _tells_alone(write: Write, target: Target) -> bool:
-    """Return whether each row of the table is one of the target, and tells its document itself."""
+    """Return whether each row of the table is one of the target, and shows its document itself."""
     table = write.table
     if target.mapper is None or target.of_any_kind or write.source is not table:
         return False
@@ -129,9 +128,9 @@ def _tells_alone(write: Write, target: Target) -> bool:
 
 
 def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
-    """Return the rows of the target that have the key of a row of the table which the statement writes."""
+    """Return the target's rows that share the key of a row of the written table."""
     mapper, table = target.mapper, write.table
-    # Of an alias: the WHERE may name the same tables for other rows.
+    # An alias: the WHERE may name the same tables for other rows.
     if mapper is None or target.of_any_kind:
         entity = table.alias()
     else:
@@ -145,7 +144,7 @@ def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
 
 
 def _is_direct(write: Write, target: Target) -> bool:
-    """Return whether the rows are those of the WHERE of the statement."""
+    """Return whether the statement's WHERE finds exactly the rows."""
     mapper, named = target.mapper, write.mapper
     if write.source is not write.table:
         return False
@@ -157,9 +156,9 @@ def _is_direct(write: Write, target: Target) -> bool:
 
 
 def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
-    """Return the columns of the target that are the key of the table, by the names that they have there.
+    """Return the columns of the target that form the table's key, by their names there.
 
-    Empty where the table has no key, or the class does not map it.
+    Empty if the table has no key, or the class does not map it.
     """
     mapper = target.mapper
     if mapper is None or isinstance(entity, FromClause):
@@ -174,16 +173,16 @@ def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
 def criteria_of(statement: Any) -> list[LoaderCriteriaOption]:
     """Return the ``with_loader_criteria()`` of a statement.
 
-    SQLAlchemy adds them to its WHERE, as to that of a SELECT of the same class, and to subqueries.
+    SQLAlchemy adds them to its WHERE, as it does for a SELECT of the same class, and to subqueries.
     """
     return [option for option in options_of(statement) if isinstance(option, LoaderCriteriaOption)]
 
 
 def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
-    """Return the WHERE of a statement with columns of tables in place of those of classes.
+    """Return the WHERE of a statement with columns of tables instead of those of classes.
 
-    SQLAlchemy adds the conditions of every class that a WHERE names to that of a SELECT, and not
-    to that of an UPDATE or DELETE.  Subqueries stay: they have the same in each statement.
+    For a SELECT, SQLAlchemy adds the conditions of every class that the WHERE names, but not for an
+    UPDATE or DELETE.  Subqueries stay: each statement treats them alike.
     """
 
     def replaced(element: Any, **_: Any) -> Any:
@@ -199,7 +198,7 @@ def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
 
 
 def _keys_written(write: Write, key: Iterable[Any]) -> Select[Any]:
-    """Return the SELECT of the key of the rows that the statement writes, each once.
+    """Return the SELECT of the distinct keys of the written rows.
 
     For a class of several tables, it reads the class's own table: a SELECT of the class would join
     the others, which the statement does not.
@@ -221,14 +220,14 @@ def _keys_written(write: Write, key: Iterable[Any]) -> Select[Any]:
 
 
 def select_number(write: Write) -> Select[Any]:
-    """Return the SELECT of the number of the rows that the statement writes."""
+    """Return the SELECT of the number of rows that the statement writes."""
     rows = _keys_written(write, write.table.primary_key).subquery()
     number = select(_NUMBER).select_from(rows).options(*criteria_of(write.statement))
     return number.execution_options(**write.schema_options)
 
 
 def _joins(write: Write) -> bool:
-    """Return whether the statement reads other tables, so that a row may come twice: UPDATE .. FROM."""
+    """Return whether the statement joins other tables, so that a row may occur twice: UPDATE .. FROM."""
     where, table = write.statement.whereclause, write.source
     columns = (
         ()
@@ -237,14 +236,12 @@ def _joins(write: Write) -> bool:
     )
     if all(other.table == table for other in columns):
         return False
-    rows = select(*table.primary_key).where(
-        *where_of(write.statement)
-    )  # it is sure, and takes longer
+    rows = select(*table.primary_key).where(*where_of(write.statement))  # certain, but slower
     return len(rows.get_final_froms()) > 1
 
 
 def covers(target: Target, write: Write) -> bool:
-    """Return whether every row that the statement can write is one of the target's."""
+    """Return whether every row that the statement can write belongs to the target."""
     named, mapper = write.mapper, target.mapper
     if mapper is None:
         return True
@@ -254,9 +251,9 @@ def covers(target: Target, write: Write) -> bool:
 
 
 def brings_into_its_where(write: Write, target: Target) -> bool:
-    """Return whether an UPDATE for one of the parameters may bring rows into the WHERE for another.
+    """Return whether an UPDATE for one parameter set may bring rows into the WHERE of another.
 
-    Such a row was asked about before, and is written more than once.
+    Such a row was counted before, and is written more than once.
     """
     where = write.statement.whereclause
     if not write.given[1:] or where is None or write.way is not Way.UPDATE:
@@ -269,9 +266,9 @@ def brings_into_its_where(write: Write, target: Target) -> bool:
 
 
 def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
-    """Return the result, which can still be read, and how many rows were written.
+    """Return the result, which stays readable, and the number of written rows.
 
-    None where the driver does not tell, as of a list of parameters.
+    None if the driver does not report it, as for a list of parameters.
     """
     if returned_columns(statement):
         return result, len(buffer_rows(result))
@@ -279,7 +276,7 @@ def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
 
 
 def row_count(result: Any) -> int | None:
-    """Return the driver's number of rows that a statement has written; None where it does not tell."""
+    """Return the driver's count of written rows, or None."""
     count = -1
     with suppress(DBAPIError):  # a driver that forgets it with the cursor
         count = getattr(result, "rowcount", -1)

@@ -1,12 +1,12 @@
-"""The write guard of each session, and as listener to the rows of documents, and of no others.
+"""The write guard of each session; it listens to the rows of documents only.
 
-It checks what a flush is about to write before anything is sent.  Listeners of the program may
-change more after that, and the flush finds out more itself; so the guard checks each row again when
-it has been written, and an error there undoes the flush.
+It checks what a flush is about to write before anything is sent.  The program's listeners may
+change more after that, and the flush itself adds changes; so the guard checks each row again after
+it is written, and an error there undoes the flush.
 
-A statement itself tells to which database and schema it goes, with its execution options and its connection,
-however it came about: by a flush, a bulk method, or an execute().  Rows elsewhere than the documents that the
-transaction holds are refused when it is sent.
+A statement shows to which database and schema it goes, by its execution options and its connection,
+whether a flush, a bulk method or an execute() sends it.  Rows elsewhere than the locked documents
+are refused when it is sent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ..core.same_tables import (
     other_objects,
     roots_named,
 )
-from ..core.transaction import LockContext, Noting, StatementCheck, check_statements, state_of
+from ..core.transaction import CompiledCheck, LockContext, Noting, check_statements, state_of
 from ..keys import DocumentKey
 from ..sqlalchemy_internals import (
     all_mappers,
@@ -60,7 +60,8 @@ from .targets import Way, Write
 
 # Threads: the thread that uses a session sets its entry.
 _memories: Final[dict[int | None, ReferenceType[GuardMemory]]] = {}
-"""The memories of guards whose transaction has flushed, by the ``hash_key`` of each, which its rows have as ``session_id``.
+"""The memories of guards whose transaction has flushed, by the session's ``hash_key``, which its
+rows have as ``session_id``.
 
 Not a WeakValueDictionary, which takes three times as long for each row.
 """
@@ -78,7 +79,7 @@ class WriteGuard(Refusals):
     def before_flush(self, session: Session) -> None:
         """See :class:`Guard`.
 
-        :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
+        :raises UnlockedWrite: it would write to a document that is not locked ForUpdate.
         """
         if not any_declared():
             return
@@ -119,7 +120,7 @@ class WriteGuard(Refusals):
                 unclear.append(group)
             else:
                 documents.update(zip(repeat(rules.entity), headers))
-            # Which header a new row names is known afterwards, and so is what an untold one is.
+            # Known only after the write: a new row's header, and an untold row's document.
             if way is not Way.INSERT and not (late or (rules.untold and rules.root is not None)):
                 memory.held.update(dict.fromkeys(states, rules))
         to_check = unclear if all(map(self.may_write, documents)) else rows
@@ -133,21 +134,21 @@ class WriteGuard(Refusals):
     def _is_held(
         self, session: Session, way: Way, rules: WriteRules, state: InstanceState[Any]
     ) -> bool:
-        """Return whether what is loaded shows that the documents of this row are held."""
+        """Return whether loaded values show that the documents of this row are locked."""
         headers = rules.headers_of(session, way, [state])
         if headers is None:
             return False
         return all(map(self.may_write, zip(repeat(rules.entity), headers)))
 
     def check_row(self, state: InstanceState[Any], way: Way) -> None:
-        """Check one row that a flush has written, and that an error takes back.
+        """Check one row that a flush has written, and that an error undoes.
 
-        Not one that was ``held``.
+        Rows in ``held`` are not checked.
         """
         rules = rules_for(state.mapper)
         if rules is None or (rules.other and _is_elsewhere(self.session(), state.class_)):
             return
-        # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
+        # A new object in place of a deleted one: SQLAlchemy updates the existing row.
         judged = Way.INSERT if state.key is None else way
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
             memory = self.memory
@@ -163,9 +164,9 @@ class WriteGuard(Refusals):
     def _is_held_as_written(self, way: Way, rules: WriteRules, state: InstanceState[Any]) -> bool:
         unread = rules.columns.intersection(state.expired_attributes)
         if rules.untold or not rules.moves.isdisjoint(unread):
-            return False  # only the database knows what was written
+            return False  # only the database knows the written values
         if way is Way.INSERT and rules.direct is not None and not rules.updates:
-            # Most are new parts, whose foreign key is set by now, whatever they had for an owner.
+            # Most are new parts, whose foreign key is set now, whatever their owner was.
             header = tuple(map(state.dict.get, rules.direct.foreign_key or ()))
             if self.may_write((rules.entity, header)):
                 return True
@@ -217,7 +218,7 @@ class WriteGuard(Refusals):
             self.unguarded -= 1
 
     def roll_back(self) -> None:
-        """See :class:`Guard`: the versions that were raised may be taken back."""
+        """See :class:`Guard`: raised versions may be undone."""
         if self.memory.raised:
             expire_versions(self.session(), self.memory.raised)
 
@@ -299,7 +300,7 @@ def _memory_of(state: InstanceState[Any]) -> GuardMemory | None:
 
 
 def _unless_held(way: Way, *, before: bool = False) -> Callable[..., Any]:
-    """Return the listener that checks a row, unless its documents were held when the flush began.
+    """Return the listener that checks a row, unless its documents were locked when the flush began.
 
     :param before: the row is not written yet; the documents that it joins are checked later.
     """
@@ -333,7 +334,7 @@ _WRITES = {
 }
 
 
-def _check_of(compiled: Compiled) -> StatementCheck | None:
+def _check_of(compiled: Compiled) -> CompiledCheck | None:
     ctes = getattr(compiled, "ctes", None) or ()
     written = [
         statement.table
@@ -341,7 +342,7 @@ def _check_of(compiled: Compiled) -> StatementCheck | None:
         if isinstance(statement, Insert | Update | Delete)
     ]
     tables = [(table, root) for table in written for root in roots_named(table)]
-    return StatementCheck(partial(_check, tables), in_calls=False) if tables else None
+    return CompiledCheck(partial(_check, tables), in_calls=False) if tables else None
 
 
 def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, context: Any) -> None:

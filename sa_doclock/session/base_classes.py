@@ -1,4 +1,4 @@
-"""The other Session classes among the bases of a LockingSession, and their order."""
+"""Other Session classes among the bases of a LockingSession, and their order."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _codes(code: CodeType | None) -> Iterator[CodeType]:
 # Threads: the cache is safe; two threads that miss at once create equivalent classes.
 @lru_cache(maxsize=64)  # more than a program has; a dropped class is created again
 def with_locks(session_class: type[Any], ours: type[S]) -> type[S]:
-    """Return this class of sessions itself where it is one of ours, or else one made of both."""
+    """Return the session class if it is one of ours, or else one combined with ours."""
     if issubclass(session_class, ours):
         return session_class
     if issubclass(ours, session_class):

@@ -205,7 +205,7 @@ class CheckoutMethods(BlockMethods):
 
 
 class Renew(Protocol[R_co]):
-    """The type of ``renew()`` of a session that passes it on: mypy keeps one overload of a method."""
+    """The type of ``renew()`` in a session that forwards it: mypy keeps one overload of a method."""
 
     @overload
     def __call__(self, checkout: Checkout, lease: timedelta | float | None = None) -> R_co: ...
@@ -217,7 +217,7 @@ class Renew(Protocol[R_co]):
 
 
 class CheckIn(Protocol[R_co]):
-    """The type of its ``check_in()``."""
+    """The type of ``check_in()`` in such a session."""
 
     @overload
     def __call__(self, checkout: Checkout) -> R_co: ...

@@ -1,6 +1,6 @@
 """A kit for the tests of programs that lock documents; it does not need pytest.
 
-``audit()``, ``explore()`` and their classes are those of the distribution sa-doclock-audit.
+``audit()``, ``explore()`` and their classes come from the distribution sa-doclock-audit.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -25,7 +25,7 @@ _WRITE: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNO
 _READ: Final = re.compile(r"\s*(SELECT|WITH|VALUES|TABLE)\b", re.IGNORECASE)
 
 current_party: ContextVar[Participant | None] = ContextVar("sa_doclock.testing.party", default=None)
-"""The function that runs in this thread or task, and in those that it has started."""
+"""The function that runs in this thread or task, or that started it."""
 
 
 def two_at_once(
@@ -38,14 +38,14 @@ def two_at_once(
     """Run two functions at the same time, so that both have read before either writes.
 
     A function that is about to write waits until the other one is about to write too, has ended, or
-    waits for a lock. Then the first goes on, and the second after it. So a program without locks
-    loses an update each time, and a program with locks never does. The server tells who waits for
-    whom; on SQLite the statements of the two do.
+    waits for a lock.  Then the first continues, and the second after it.  So a program without
+    locks loses an update each time, and a program with locks never does.  The server reports who
+    waits for whom; on SQLite, the statements of the two show it.
 
-    The functions may do anything that ends in engines of this process: call an endpoint through the
-    test client of a WSGI or ASGI application, use plain sessions, asynchronous ones, or none.
-    Statements count for a function in its own thread or task, and in those that take over its
-    ``contextvars``, as ``asyncio``, anyio and Starlette's test client let them.
+    The functions may do anything that uses engines of this process: call an endpoint through the
+    test client of a WSGI or ASGI application, use plain sessions, asynchronous ones, or none.  A
+    statement belongs to a function if it runs in the function's thread or task, or in one that
+    inherits its ``contextvars``, as with ``asyncio``, anyio and Starlette's test client.
 
     Example::
 
@@ -56,15 +56,15 @@ def two_at_once(
         first, second = two_at_once(add_one, add_one)
 
     :param first: a function or coroutine function without arguments; so is ``second``.  Functions
-        run in a thread each, coroutines in a new event loop that both share.  The connections that
-        are opened in this loop are closed with it.
+        run in a thread each, coroutines in a new event loop that both share.  Connections opened in
+        this loop are closed with it.
     :param patience: seconds after which a function that neither writes, ends, nor waits in the
-        database waits for the other one in this process: for a mutex, a connection.  That it waits
-        at a :class:`DocumentGate`, or between two tries of a batch, is known at once.
-    :param timeout: seconds after which a function that has not ended is an error.
-    :returns: what became of each.
-    :raises TimeoutError: a function has not ended; it goes on in its thread.
-    :raises TypeError: not a function.
+        database is assumed to wait for the other one in this process: for a mutex or a connection.
+        A wait at a :class:`DocumentGate`, or between two tries of a batch, is detected at once.
+    :param timeout: seconds after which it is an error that a function has not ended.
+    :returns: the outcome of each.
+    :raises TimeoutError: a function has not ended; it continues in its thread.
+    :raises TypeError: an argument is not a function.
     """
     check_functions(first=first, second=second)
     return _run_both((first, second), patience, timeout, LoopThread())
@@ -77,10 +77,10 @@ async def async_two_at_once(
     patience: float = 5.0,
     timeout: float = 60.0,  # a parameter of two_at_once()
 ) -> tuple[Outcome, Outcome]:
-    """Do :func:`two_at_once` in the event loop of the test, which is a coroutine.
+    """Do :func:`two_at_once` in the test's event loop.
 
-    So pooled connections of this event loop's fixtures can be used. Plain functions run in a thread
-    each here too.
+    Use it in a coroutine whose fixtures have pooled connections of this event loop.  Plain
+    functions still run in a thread each.
 
     Example::
 

@@ -1,4 +1,4 @@
-"""wait_until_blocked(): the server says that one session waits for another."""
+"""wait_until_blocked(): waits until the server reports that one session waits for another."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def wait_until_blocked(
 ) -> None:
     """Return as soon as the server reports that one session waits for a lock of another.
 
-    The waiter is blocked in a thread of its own meanwhile.  A wait behind another waiter counts when
-    that one waits for the holder in turn.  SQLite has no server to ask: there the waiter runs a
+    The waiter is blocked in its own thread meanwhile.  A wait behind another waiter counts if that
+    one waits for the holder in turn.  SQLite has no server to ask: there the waiter runs a
     statement that needs the file's write lock, which the holder has; statements are known from the
-    import of this kit on.  A session that waits at a :class:`DocumentGate` waits for the holder of its
-    document there.  A session with ``priority="batch"`` tries again and again, and never waits.
+    import of this kit on.  A session that waits at a :class:`DocumentGate` waits for the holder of
+    its document there.  A session with ``priority="batch"`` tries repeatedly, and never waits.
 
     Example::
 

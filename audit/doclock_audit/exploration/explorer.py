@@ -66,11 +66,11 @@ def explore(
     """Run two functions repeatedly, each time with another order of their statements.
 
     All orders run, except those that cannot differ from one that did: the order of two statements
-    does not matter if they only read, or have no table and row in common. The server tells who waits
-    for a lock, so its real locks decide which orders are possible.
+    does not matter if they only read, or have no table and row in common.  The server reports who
+    waits for a lock, so its real locks decide which orders are possible.
 
     Each function is first called once alone, after ``before()``; an error of this call is raised.
-    Errors in a run, such as a deadlock, are outcomes of the functions, and no failures unless the
+    Errors in a run, such as a deadlock, are outcomes of the functions, not failures, unless the
     invariant says so.
 
     Statements of other threads, of processes and of the driver's own connections are not scheduled,
@@ -92,24 +92,24 @@ def explore(
 
         explore(add_one, add_one, before=before, invariant=both_are_counted).check()
 
-    :param first: a function or coroutine function without arguments, which opens its own session; so
-        is ``second``.  Functions run in a thread each, coroutines in an event loop of their own.
+    :param first: a function or coroutine function without arguments, which opens its own session;
+        so is ``second``.  Functions run in a thread each, coroutines in a separate event loop.
     :param before: resets the data before each run, and commits.
-    :param invariant: raises AssertionError, or returns a false value other than None, if the data are
-        wrong after a run. If it takes two arguments, they are the two outcomes, each with ``value``
-        and ``error``; it may raise their errors too.
-    :param orders: the most orders to run.
+    :param invariant: raises AssertionError, or returns a false value other than None, if the data
+        are wrong after a run.  If it takes two arguments, they are the two outcomes, each with
+        ``value`` and ``error``; it may raise their errors too.
+    :param orders: the largest number of orders to run.
     :param order: run only this order, the ``order`` of a failure.
     :param reduce: False: also run orders that seem to be equal, for programs whose statements use
         tables that they do not name, through a view, a function or a trigger.
-    :param patience: seconds after which a function that does nothing in the database waits for the
-        other one in this process, for a mutex or a connection.
-    :param timeout: seconds after which a run that has not ended is an error.
+    :param patience: seconds after which a function that does nothing in the database is assumed to
+        wait for the other one in this process, for a mutex or a connection.
+    :param timeout: seconds after which it is an error that a run has not ended.
     :param progress: called with a line of text every five seconds; by default the line goes to the
         standard error.
     :raises TimeoutError: a run did not end.
     :raises RuntimeError: the invariant itself failed, with an error other than AssertionError.
-    :raises ValueError: ``order`` is not made of 1 and 2.
+    :raises ValueError: ``order`` contains something other than 1 and 2.
     """
     check_functions(first=first, second=second, before=before)
     check_function("invariant", invariant, "of the two outcomes, or without arguments")
@@ -138,7 +138,7 @@ def explore(
 class Explorer:
     """Runs the orders of two functions.
 
-    :param every_step: also the steps that cannot matter to the other function wait for their turn.
+    :param every_step: steps that cannot matter to the other function wait for their turn too.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The accesses of one statement, from what SQLAlchemy has compiled and from its text."""
+"""The accesses of one statement, from SQLAlchemy's compiled form and from its text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SHARED: Final = re.compile(
 def modes_of_tables(statement: str, read: Mode) -> list[tuple[str, Mode]]:
     """Return each table that the statement names, as often as it does, with its use.
 
-    The names of functions and CTEs can be among them: then more statements conflict than have to.
+    The names of functions and CTEs can be among them: then more statements conflict than necessary.
 
     :param read: the mode of a plain read.
     """
@@ -114,7 +114,7 @@ _COMPARABLE: Final = frozenset({int, UUID})
 class Reading:
     """The way in which a transaction reads.
 
-    :ivar whole_database: every lock is one on the whole database, as on SQLite.
+    :ivar whole_database: every lock covers the whole database, as on SQLite.
     :ivar passes_writers: a plain read neither waits for a writer nor sees it before its commit.
     :ivar one_snapshot: all plain reads may see the moment of the first statement.
     :ivar views: the names that stand for other tables.
@@ -132,7 +132,7 @@ class Reading:
 
 
 def level_set_by(statement: str) -> str | None:
-    """Return the isolation level that a statement sets; ``""``: it may set one that is not known."""
+    """Return the isolation level that a statement sets; ``""``: it may set an unknown one."""
     if _SETS_LEVEL.search(statement) is None:
         return None
     found = _LEVEL.search(statement)
@@ -184,7 +184,7 @@ def _is_sent_by_library() -> bool:
 
 
 def rows_of(statement: str, context: Any) -> Accesses:
-    """Return the rows that a statement names, of which a new one is another than all others."""
+    """Return the rows that a statement names; a new row differs from all others."""
     if _first_word(statement) in _NO_ACCESS or not _is_known(statement, context):
         return frozenset()
     modes = modes_of_tables(statement, Mode.READ)
@@ -264,7 +264,7 @@ def _only_table(columns: Iterable[Column[Any]]) -> Table | None:
 
 
 def equalities(where: Any) -> Iterator[tuple[Column[Any], BindParameter[Any]]]:
-    """Yield the columns that must equal a parameter, of criteria that are joined by AND."""
+    """Yield the columns that must equal a parameter, in criteria joined by AND."""
     if isinstance(where, BooleanClauseList):
         if where.operator is operators.and_:
             for part in where.clauses:

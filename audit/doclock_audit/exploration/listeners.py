@@ -1,4 +1,4 @@
-"""SQLAlchemy's events as the steps of the two functions, and the isolation levels of the engines that they use."""
+"""SQLAlchemy's events as the steps of the two functions, and the isolation levels of their engines."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ _UNKNOWN: Final = _Known()
 
 
 class EnginesSeen:
-    """The engines, each with the facts that were asked once, on a connection of our own.
+    """The engines, each with the facts that were asked once, on a separate connection.
 
-    A program may make an engine for each call.  One that was not asked is like the others with its URL
-    and default level, if those are all alike.
+    A program may create an engine for each call.  One that was not asked is like the others with
+    its URL and default level, if those are all alike.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class EnginesSeen:
             self._to_ask.setdefault(connection.engine, _looks_of(connection))
 
     def ask(self, run: Callable[[Engine, Callable[[], Any]], Any]) -> None:
-        """Ask each engine that was seen.
+        """Ask each engine in use.
 
         :param run: calls a function that uses an engine.
         """
@@ -104,13 +104,13 @@ class EnginesSeen:
         return known
 
     def level(self, connection: Connection) -> str | None:
-        """Return the level of a transaction on this connection; None: not known."""
+        """Return the level of a transaction on this connection; None: unknown."""
         options = connection.get_execution_options()
         found: str | None = options.get("isolation_level", self._of(connection).level)
         return found
 
     def in_transaction(self, connection: Connection) -> bool | None:
-        """Return whether the driver knows of an open transaction; None: it does not tell."""
+        """Return whether the driver knows of an open transaction; None: unknown."""
         strategy = self._of(connection).strategy
         if strategy is None or connection.invalidated:
             return None
@@ -127,7 +127,7 @@ class EnginesSeen:
     def reading(self, connection: Connection, level: str | None) -> Reading:
         """Return the way in which a transaction on this connection reads.
 
-        :param level: the level that a statement of the transaction has set; None: none has.
+        :param level: the level that a statement of the transaction set, or None.
         """
         strategy = strategy_class(connection.dialect)
         level = self.level(connection) if level is None else level
@@ -176,7 +176,7 @@ _SHOWN_CHARACTERS: Final = 60
 class Listeners:
     """Listens to all engines of the process, for the functions of one exploration.
 
-    :ivar turns: gives the turns; None: nobody waits, and only the engines are noted.
+    :ivar turns: grants the turns; None: nobody waits, and only the engines are noted.
     """
 
     def __init__(self, engines: EnginesSeen, unseen: Unseen) -> None:

@@ -1,4 +1,6 @@
-"""The result of an exploration: its failures, each with its anomaly and a timeline, and whether all orders were run."""
+"""The result of an exploration: its failures, each with an anomaly and a timeline, and its
+completeness.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,7 @@ def _sides(one: _Work, other: _Work) -> set[bool]:
 def repeats(steps: Sequence[Step]) -> int:
     """Return how often a function met an error of the database, or began a transaction again.
 
-    It began again where a transaction that was rolled back is followed by one with the same first statement.
+    It began again if a rolled-back transaction is followed by one with the same first statement.
     """
     found = sum(step.error is not None for step in steps)
     first: dict[int, str] = {}  # by transaction
@@ -143,12 +145,13 @@ _SHOWN: Final = 3
 class Failure:
     """One order of the statements after which the invariant did not hold.
 
-    :ivar order: the argument ``order=`` of :func:`explore` that runs it again: ``"1221"`` for a turn
-        of the first function, two of the second, and one of the first.
-    :ivar anomaly: ``"lost update"`` (both wrote a row, and one of them had read it before the other's
-        commit), ``"write skew"`` (each read a row before the other changed it, and they wrote
-        different rows), ``"read skew"`` (one read some rows before the other's commit, and some after
-        it), ``"deadlock"``, ``"error"`` (a function has raised another error), or ``"not known"``.
+    :ivar order: the argument ``order=`` of :func:`explore` that runs it again: ``"1221"`` for a
+        turn of the first function, two of the second, and one of the first.
+    :ivar anomaly: ``"lost update"`` (both wrote a row, and one of them had read it before the
+        other's commit), ``"write skew"`` (each read a row before the other changed it, and they
+        wrote different rows), ``"read skew"`` (one read some rows before the other's commit, and
+        some after it), ``"deadlock"``, ``"error"`` (a function raised another error), or ``"not
+        known"``.
     :ivar timeline: the run as a table of two columns.
     :ivar outcomes: the results or errors of the two functions.
     :ivar error: the exception of the invariant; None if it returned a false value.
@@ -172,16 +175,16 @@ class Failure:
 class Exploration:
     """The findings of :func:`explore`.
 
-    An invariant that holds in every order means little if the functions never conflict. ``waited``
-    and ``retried`` show whether they exclude each other, or are right because they try again; if both
-    are 0, they never conflict.
+    An invariant that holds in every order means little if the functions never conflict.  ``waited``
+    and ``retried`` show whether they exclude each other, or are right because they try again; if
+    both are 0, they never conflict.
 
     :ivar runs: the number of orders that ran.
     :ivar complete: True if every order of the statements ran, except those that cannot differ from
         one that did.
     :ivar failures: the orders after which the invariant did not hold, the first one first.
     :ivar incomplete_because: the reasons why not every order ran; empty if ``complete`` is True.
-    :ivar unseen: those of these reasons that are about statements that were not seen or not
+    :ivar unseen: the reasons among these that concern statements that were not seen or not
         scheduled.
     :ivar waited: the number of orders in which a function waited for the other one.
     :ivar retried: the number of orders in which a function met an error of the database, or rolled
@@ -199,11 +202,11 @@ class Exploration:
     def check(self, *, allow_unseen: bool = False) -> None:
         """Raise an error if there is a failure, with the timelines of the first three.
 
-        Where there is none, and not every order was run, this is a RuntimeWarning.
+        Without a failure, a RuntimeWarning says if not every order ran.
 
-        :param allow_unseen: True: statements that were not seen are a warning too, and no error.
-        :raises AssertionError: the invariant did not hold, or statements were not seen, so that nothing
-            was proved.
+        :param allow_unseen: True: statements that were not seen only cause a warning.
+        :raises AssertionError: the invariant did not hold, or statements were not seen, so that
+            nothing was proved.
         """
         if self.failures:
             raise AssertionError(str(self)) from self.failures[0].error

@@ -1,4 +1,4 @@
-"""The work of the two functions that no order was forced on: threads, processes, connections of their own."""
+"""The work of the two functions that no order was forced on: threads, processes, separate connections."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _hooked: list[bool] = []
 
 
 class Unseen(Observer):
-    """Notes what the two functions do out of sight.
+    """Records the unseen work of the two functions.
 
-    :ivar watches: a function runs, so that a statement of no function is one of a helper's.
+    :ivar watches: a function runs, so that a statement of neither function comes from a helper.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Unseen(Observer):
         )
 
     def note_step(self, participant: Participant) -> None:
-        """Note if a function on the way to this statement reaches for the driver's connection."""
+        """Note if a function uses the driver's connection on the way to this statement."""
         of_program = False
         for frame in frames():
             if is_of_library(frame):
@@ -143,7 +143,7 @@ class Unseen(Observer):
                 self.note_raw(participant, f"{code.co_filename}:{frame.f_lineno}")
 
     def note_raw(self, participant: Participant, line: str | None) -> None:
-        """Note a connection of the driver, past SQLAlchemy's Connection."""
+        """Note a connection of the driver without a Connection of SQLAlchemy."""
         who = _NAMES[participant.number]
         self._note(
             "raw",
@@ -151,7 +151,7 @@ class Unseen(Observer):
         )
 
     def note_audit_event(self, participant: Participant, event: str) -> None:
-        """Note a process that a function starts, or a connection that it opens past the engine."""
+        """Note a process that a function starts, or a connection that it opens without the engine."""
         if event in _PROCESS_EVENTS:
             who = _NAMES[participant.number]
             self._note(

@@ -84,16 +84,16 @@ def document(
     relationships with a delete-orphan cascade, and theirs in turn, except those to another declared
     document.
 
-    The class may be mapped later.  The declaration holds for subclasses, which may be declared to add
-    parts of their own, but not for concrete ones, whose rows are in tables of their own.  On an abstract
+    The class may be mapped later.  The declaration also applies to subclasses, which may declare
+    additional parts, but not to concrete ones, whose rows are in their own tables.  On an abstract
     class or a mixin it declares each mapped class below it.
 
     In a :class:`LockingSession` a declared document is written only under its ForUpdate lock (see
     ``guard``), and all its parts are read again after the lock.
 
     A relationship that is added to a configured mapper takes effect when SQLAlchemy next configures
-    mappers.  If a class is mapped to the association table of a many-to-many relationship, make that
-    class the part.
+    mappers.  If a class is mapped to the association table of a many-to-many relationship, make
+    that class the part.
 
     Example::
 
@@ -109,19 +109,20 @@ def document(
             invoice_id: Mapped[int] = mapped_column(ForeignKey("invoices.id"))
 
     :param parts: names of relationships, from the header; a dot leads to the parts of a part.
-    :param no_key: ForUpdate of this class means ``ForUpdate | NoKey``: while a header is locked, others
-        may insert rows that refer to it.  Use it for a row that many documents refer to, such as a
-        customer or an item, and not for a header whose details are inserted without its lock.  It
-        holds for the whole inheritance hierarchy.
-    :param version: a flush that inserts, changes or deletes a part raises the version of the header (its
-        ``version_id_col``) once, so that ``version=`` of ``get_entity()`` detects any change of the
-        document.  INSERT, UPDATE and DELETE constructs and ``bulk_*()`` methods do not raise it.
-    :param checkout: documents of this class can be checked out.  In a session made with ``checkouts=``,
-        each ForUpdate lock of them then reads, in one more statement, whether another owner has them.
-        It holds for the whole inheritance hierarchy.
+    :param no_key: ForUpdate of this class means ``ForUpdate | NoKey``: while a header is locked,
+        others may insert rows that refer to it.  Use it for a row that many documents refer to,
+        such as a customer or an item, and not for a header whose details are inserted without its
+        lock.  It applies to the whole inheritance hierarchy.
+    :param version: a flush that inserts, changes or deletes a part raises the version of the header
+        (its ``version_id_col``) once, so that ``version=`` of ``get_entity()`` detects any change
+        of the document.  INSERT, UPDATE and DELETE constructs and ``bulk_*()`` methods do not raise
+        it.
+    :param checkout: documents of this class can be checked out.  In a session made with
+        ``checkouts=``, each ForUpdate lock of them then reads, in one more statement, whether
+        another owner has them. It applies to the whole inheritance hierarchy.
     :raises TypeError: ``parts`` is not a sequence of strings, or no class is decorated.
     :raises sqlalchemy.exc.ArgumentError: when SQLAlchemy configures the mappers: a part is unknown,
-        view-only, in a circle of parts, or claimed by another header; or ``version`` is given for a
+        view-only, in a cycle of parts, or claimed by another header; or ``version`` is given for a
         class without ``version_id_col``.
     """
     if isinstance(parts, str):
@@ -194,7 +195,7 @@ def _mappers_configured() -> None:
 
 
 def notify_in_time() -> None:
-    """Call the listeners, if the thread that configures the mappers has not called them yet."""
+    """Call the listeners if the thread that configures the mappers has not called them yet."""
     if _notified != _configurations:
         clear_mapper_caches()
         _declare_subclasses()
@@ -234,7 +235,7 @@ def _check_declarations() -> None:
 
 
 def listen_for_documents(listener: Listener) -> Listener:
-    """Call the function with the mappers of each document whenever there may be new ones.
+    """Call the function with the mappers of each document whenever documents may have been added.
 
     Several threads may call it at once, and one of them again with the same mappers.
     """
@@ -244,7 +245,7 @@ def listen_for_documents(listener: Listener) -> Listener:
 
 @mapper_cache
 def any_declared() -> bool:
-    """Return whether there is a declared document at all."""
+    """Return whether any document is declared."""
     return bool(_declared)
 
 
@@ -269,10 +270,10 @@ def _declarations(root: Mapper[Any]) -> Iterator[tuple[Mapper[Any], _Declaration
 
 @mapper_cache
 def document_root(mapper: Mapper[Any]) -> Mapper[Any] | None:
-    """Return the root of the declared document that a row of this class is header or part of.
+    """Return the root of the declared document of which a row of this class is the header or a part.
 
-    A row belongs to it by its table, whichever class maps it; the class that is declared comes
-    first, where several are mapped on one table.
+    The table decides, whichever class maps it; if several classes map it, the declared one comes
+    first.
     """
     return _root_by(Mapper.isa, mapper) or _root_by(is_second_class, mapper)
 
@@ -295,7 +296,7 @@ def _root_by(
 def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
     """Return the parts of a header of this hierarchy, as declared; owners come before their parts.
 
-    Where nothing is declared, these are the one-to-many collections.
+    Without a declaration, these are the one-to-many collections.
     """
     if not any(_declarations(root)):
         others = (

@@ -1,9 +1,9 @@
-"""The values of a primary key, as rows of the column have them: one row has one key in Python.
+"""The values of a primary key, in the form in which rows have them: one row has one key in Python.
 
-MySQL compares a text with a number as numbers: 0 is every text without a leading digit, and
-``"1abc"`` is 1.  So the program's value is converted to the column's type, or refused, before
-anything is sent.  It may come out of a URL: the length of a text and the exponent of a number are
-looked at first, so that no conversion takes longer than others.
+MySQL compares a text with a number as numbers: 0 equals every text without a leading digit, and
+``"1abc"`` equals 1.  So the program's value is converted to the column's type, or refused, before
+anything is sent.  It may come from a URL: the length of a text and the exponent of a number are
+checked first, so that no conversion takes long.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Convert = Callable[[Any, Any], Any]  # the column's type, and a value
 T = TypeVar("T", date, datetime, time)
 
 INTEGER_LIMIT: Final = 1 << 63
-"""A signed column has integers below this, and from its negative on: SQLite's have 64 bits."""
+"""A signed column has integers below this, down to its negative: SQLite's have 64 bits."""
 
 _DIGITS: Final = 1_000  # of a number, before and after its point
 _BITS: Final = 3_321  # of an integer with so many digits
@@ -46,7 +46,7 @@ _DATETIME: Final = rf"{_DATE}([ T]{_TIME})?"
 
 
 def plain_type(column_type: ColumnType) -> type[Any] | None:
-    """Return int or str, for a column whose values are these; None for any other."""
+    """Return int or str for a column with such values, or None."""
     found = _conversion_of(column_type)
     return int if found is _integer else str if found is _text else None
 
@@ -54,18 +54,18 @@ def plain_type(column_type: ColumnType) -> type[Any] | None:
 def key_value(column_type: ColumnType, value: Any) -> Any:
     """Return the value as rows of the column have it.
 
-    Only a TypeDecorator knows its values, and so does a type that tells no type of Python, or has
-    another for some database: these get the value as it is.
+    Only a TypeDecorator knows its values, and so does a type without a Python type, or with another
+    for some database: these get the value unchanged.
 
-    :raises ValueError: the column has no such value.
-    :raises TypeError: it is no value, but an object, an SQL expression or a list; or it is of a type
-        that says nothing about which value is meant.
+    :raises ValueError: the column cannot have this value.
+    :raises TypeError: it is an object, an SQL expression or a list, or of a type that does not
+        determine the value.
     """
     return None if value is None else _conversion_of(column_type)(column_type, value)
 
 
 def converts(column_type: ColumnType) -> bool:
-    """Return whether the values of this type are known, and not taken as they are given."""
+    """Return whether the values of this type are known, and so converted."""
     return _conversion_of(column_type) is not _as_given
 
 

@@ -1,8 +1,8 @@
-"""The headers of a row, found by its foreign keys: the keys of the documents that it belongs to.
+"""The headers of a row, found by its foreign keys: the keys of the documents to which it belongs.
 
-A lock asks for those of pending changes, and the guard for those of each row that is written.
-Nothing is loaded if the foreign key says it.  A row that is moved belongs to two documents until it
-is flushed: after ``line.order = other``, to the order that it leaves and the one that it comes to.
+A lock asks for those of pending changes, and the guard for those of each written row.  If the
+foreign key is loaded, nothing is read.  A moved row belongs to two documents until it is flushed:
+after ``line.order = other``, to the order that it leaves and the one that it joins.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .parts import Part, is_row_of_root, takes
 from .stored_keys import Types, ask, chunks, compares_in_python, key_in, select_equal_keys
 
 UNKNOWN: Final[Identity] = ()
-"""The identity of a header that only the database could tell; no row has it."""
+"""The identity of a header that only the database knows; no row has it."""
 
 _EAGER: Final = {"joined", "selectin", "subquery", "immediate", False}  # False is the old "joined"
 _MANY: Final = 2  # from so many objects on, one query for all of them pays off
@@ -39,7 +39,7 @@ def is_header(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
 
 
 def header_identity(state: InstanceState[Any], root: Mapper[Any]) -> Identity:
-    """Return the primary key of a header; of one that is not inserted yet, as far as it is set."""
+    """Return the primary key of a header; for an uninserted one, the values set so far."""
     if state.identity is None:
         return tuple(_plain(state.dict.get(name)) for name in key_attributes(root))
     if root_of(state.mapper) is root:
@@ -53,7 +53,7 @@ _is_none: Final = partial(is_, None)
 
 
 def has_null(identity: Identity) -> bool:
-    """Return whether a value is None, so that a foreign key refers to nothing."""
+    """Return whether a value is None, so that a foreign key refers to no row."""
     # "None in identity" would compare SQL expressions, and such a comparison has no truth value.
     return any(map(_is_none, identity))
 
@@ -63,10 +63,10 @@ def _plain(value: Any) -> Any:
 
 
 class HeaderResolver:
-    """A search for the headers of rows, which keeps the answers of the database.
+    """A search for the headers of rows, which caches the answers of the database.
 
-    :param ask: whether a SELECT may be sent if nothing else tells; otherwise the answer
-        has UNKNOWN in it.
+    :param ask: whether a SELECT may be sent as a last resort; otherwise the answer contains
+        UNKNOWN.
     """
 
     def __init__(self, session: Session, root: Mapper[Any], *, ask: bool) -> None:
@@ -84,7 +84,7 @@ class HeaderResolver:
         self._loaded: set[InstanceState[Any]] = set()
 
     def read_ahead(self, states: Sequence[InstanceState[Any]]) -> None:
-        """Read in one go the rows that headers() would read for each of these objects.
+        """Read at once the rows that headers() would read for each of these objects.
 
         One SELECT reads hundreds of rows; each step on the way to the header needs one.
         """
@@ -111,17 +111,18 @@ class HeaderResolver:
         self._loaded.update(states)
 
     def headers(self, state: InstanceState[Any]) -> frozenset[Identity]:
-        """Return the headers of an object of the session: those it has, and those it leaves."""
+        """Return the headers of an object of the session: its current and its previous ones."""
         return self._search_once(state, self._search(state))
 
     def note_types(self, identity: Identity, types: Types) -> None:
-        """Note that a key is the value of a foreign key whose columns have these types."""
+        """Note that a key came from a foreign key with these column types."""
         self._types[identity] = types
 
     def stored_keys(self, identities: Iterable[Identity]) -> Mapping[Identity, Identity]:
-        """Return the keys of these headers as the database has them, where they may differ.
+        """Return the stored form of these headers' keys, if it may differ.
 
-        To the database ``ABC`` may be ``abc``, and ``"1"`` may be 1.  One SELECT asks for all.
+        To the database, ``ABC`` may equal ``abc``, and ``"1"`` may equal 1.  One SELECT asks for
+        all.
         """
         asked = [
             identity
@@ -156,7 +157,7 @@ class HeaderResolver:
             yield header_identity(state, self._root)
 
     def headers_of_row(self, mapper: Mapper[Any], identity: Identity) -> frozenset[Identity]:
-        """Return the headers of a row, which need not be in the session."""
+        """Return the headers of a row, which may be absent from the session."""
         if identity is UNKNOWN or is_header(self._root, mapper):
             return frozenset({identity})
         state = state_in_session(self._session, mapper, identity)
@@ -167,7 +168,7 @@ class HeaderResolver:
         return self._search_once((root_of(mapper), identity), self._search_of_row(mapper, identity))
 
     def stored_headers(self, mapper: Mapper[Any], identity: Identity) -> frozenset[Identity]:
-        """Return the headers that the database has for a row, whatever the session has loaded."""
+        """Return the headers of a stored row, whatever the session has loaded."""
         return frozenset(self._search_of_row(mapper, identity))
 
     def _search_of_row(self, mapper: Mapper[Any], identity: Identity) -> Iterator[Identity]:
@@ -205,7 +206,7 @@ class HeaderResolver:
             yield from self.owners_by_reference(part, values)
 
     def owners_by_reference(self, part: Part, values: Sequence[Any]) -> list[Identity]:
-        """Return the owners that a detail refers to by another key than the primary one."""
+        """Return the owners to which a detail refers by another key than the primary one."""
         if has_null(tuple(values)):
             return []
         return self._ask_about(_owners_referred_to(part), tuple(values))
@@ -280,7 +281,7 @@ class Question:
         self.rows = rows
 
     def is_exact(self, key: Identity) -> bool:
-        """Return whether this key is equal in Python to each that is equal to it in the database."""
+        """Return whether all keys that the database considers equal to this one are equal in Python."""
         types = zip((column.type for column in self.keys), key, strict=True)
         return all(
             (isinstance(type_, Integer) and isinstance(value, int))
@@ -332,7 +333,7 @@ def _is_unchanged(state: InstanceState[Any], names: Iterable[str]) -> bool:
 def state_in_session(
     session: Session, mapper: Mapper[Any], identity: Identity
 ) -> InstanceState[Any] | None:
-    """Return the state of the object with this primary key that the session has; nothing is loaded."""
+    """Return the state of the session's object with this primary key; loads nothing."""
     known = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
     return None if known is None else instance_state(known)
 

@@ -1,7 +1,8 @@
 """A part of a document: a relationship from the header to details, and the foreign key back to it.
 
-A row belongs to a class by its table, whichever class maps it.  A program may map a second class on the table of
-a header or of a part, as by ``__table__ = Line.__table__``: its rows are rows of the same documents.
+A row belongs to a class by its table, whichever class maps it.  A program may map a second class to
+the table of a header or of a part, as by ``__table__ = Line.__table__``: its rows belong to the
+same documents.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Part(NamedTuple):
 
     @property
     def alias(self) -> Any:
-        """The ``aliased()`` that the relationship leads to; None where it leads to a class."""
+        """The ``aliased()`` to which the relationship leads; None: it leads to a class."""
         target = self.relationship.entity
         return target.entity if target.is_aliased_class else None
 
@@ -87,9 +88,9 @@ def build_part(path: str, relationship: RelationshipProperty[Any]) -> Part:
 
 
 def takes(discriminators: Iterable[tuple[str, Any]], values: Mapping[str, Any]) -> bool:
-    """Return whether rows with these values can be details, by the constants that they compare with.
+    """Return whether rows with these values can be details, by the constants of their relationship.
 
-    True of a value that is not known, or that only the database knows.
+    True for a value that is unknown, or known only to the database.
     """
     return all(_may_be(values.get(name, wanted), wanted) for name, wanted in discriminators)
 
@@ -118,7 +119,7 @@ def _discriminators(relationship: RelationshipProperty[Any]) -> Iterator[tuple[s
 
 
 def compared_with_constants(condition: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each column that must equal a constant, if the condition is to hold."""
+    """Yield each column that the condition compares with a constant."""
     if isinstance(condition, BooleanClauseList) and condition.operator is and_:
         yield from chain.from_iterable(map(compared_with_constants, condition.clauses))
     elif isinstance(condition, BinaryExpression) and condition.operator is eq:
@@ -132,7 +133,7 @@ def _column_and_constant(column: Any, constant: Any) -> Iterator[tuple[Any, Any]
 
 
 def undeclared_parts(root: Mapper[Any]) -> Iterator[Part]:
-    """Yield the parts of a header that was not declared: its collections, one level deep."""
+    """Yield the parts of an undeclared header: its collections, one level deep."""
     for relationship in relationships_of(root):
         if relationship.direction is RelationshipDirection.ONETOMANY:
             yield build_part(relationship.key, relationship)._replace(recursive=False)
@@ -172,10 +173,9 @@ def is_row_of_root(mapper: Mapper[Any], root: Mapper[Any]) -> bool:
 
 
 def part_as_mapped(part: Part, mapper: Mapper[Any]) -> Part:
-    """Return the part by the attributes of the class that maps its rows.
+    """Return the part with the attributes of the class that maps its rows.
 
-    The foreign key is None where the class does not map it: then only the database tells the
-    owner.
+    The foreign key is None if the class does not map it: then only the database knows the owner.
     """
     if mapper.isa(part.detail):
         return part

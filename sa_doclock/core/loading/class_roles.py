@@ -1,7 +1,7 @@
 """The role of a class in the documents of one root, and the listeners that note its objects.
 
-``document_index`` asks role_of() about each object that comes.  From then on the callback of note_objects() tells the session of
-objects that are loaded again or moved to another owner.
+``document_index`` calls role_of() for each new object.  From then on, the callback of
+note_objects() tells the session about objects that are loaded again or moved to another owner.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Role(NamedTuple):
     """The role of the objects of one class in the documents of one root.
 
     :ivar header: they are headers.
-    :ivar parts: the relationships that they can be parts of.
-    :ivar direct: the foreign key that names the header, where they are parts of it and no other.
+    :ivar parts: the relationships of which they can be parts.
+    :ivar direct: the foreign key that names the header, if they are parts of nothing else.
     :ivar collections: the attributes that lead to their parts, and that load themselves.
     :ivar raising: the parts that no access loads.
     """
@@ -47,7 +47,7 @@ class Role(NamedTuple):
 
 @mapper_cache
 def role_of(root: Mapper[Any], mapper: Mapper[Any]) -> Role | None:
-    """Return the role of this class in documents of this root; None for no role."""
+    """Return the role of this class in documents of this root, or None."""
     header, parts = is_row_of_root(mapper, root), parts_with_detail(root, mapper)
     if not (header or parts):
         return None
@@ -76,7 +76,7 @@ _following = Lock()  # held until the listeners of a followed class are in place
 def note_objects(
     session: Session, root: Mapper[Any], note: Callable[[InstanceState[Any]], None]
 ) -> None:
-    """Have the session note the objects of these documents that are loaded again, or moved."""
+    """Call ``note`` for objects of these documents that are loaded again, or moved."""
     _listen_to(root)
     _note_of[session] = note
 

@@ -1,10 +1,10 @@
-"""The objects of documents of one root in a session, by the headers that they belong to.
+"""The objects of documents of one root in a session, by the headers to which they belong.
 
-A lock asks it for pending changes, and has it expire objects loaded before the lock: the
-identity map keeps an object's attributes as they were read first, whatever a later SELECT returns.
-The locking SELECT then fills in the header, and details come with their next access.  Expiring,
-unlike ``populate_existing``, leaves every other object's pending changes alone.
-``LoadedDocuments`` gives it each object that comes.
+A lock asks it for pending changes, and lets it expire objects loaded before the lock: the identity
+map keeps an object's attributes as first read, whatever a later SELECT returns.  The locking SELECT
+then fills in the header, and details are loaded at their next access.  Unlike
+``populate_existing``, expiring leaves every other object's pending changes alone.
+``LoadedDocuments`` passes each new object to it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ FEW: Final = 8
 class DocumentIndex:
     """The objects of documents of one root in one session.
 
-    Each is noted by its headers, where pending changes are looked for.  One that is loaded is on one
-    list too, which decides the next lock: it looks at it (``_fresh``, ``_fresh_parts``), leaves
-    it alone (``_held``), expires it with its document (``_headers``), or looks at it after a flush
-    (``_pending``).  One that was expired is on none until it is loaded again.
+    Each is recorded by its headers, to find pending changes.  A loaded object is also on one list,
+    which determines what the next lock does with it: examine it (``_fresh``, ``_fresh_parts``),
+    leave it alone (``_held``), expire it with its document (``_headers``), or examine it after a
+    flush (``_pending``).  An expired object is on none until it is loaded again.
     """
 
     def __init__(self, session: Callable[[], Session], root: Mapper[Any]) -> None:
@@ -75,7 +75,7 @@ class DocumentIndex:
         self._size = 0
 
     def add(self, states: Collection[InstanceState[Any]]) -> None:
-        """Add objects that have come, were loaded again, or were moved."""
+        """Add objects that are new, were loaded again, or were moved."""
         parts: dict[Identity, list[InstanceState[Any]]] = {}
         for state in states:
             role = role_of(self._root, state.manager.mapper)
@@ -179,9 +179,9 @@ class DocumentIndex:
     ) -> None:
         """Refuse the lock of a row that the session has under another identity token.
 
-        Whether it is the same row, or that of another tenant, only the program knows.
+        Only the program knows whether it is the same row, or that of another tenant.
 
-        :param identities: the keys of the headers; None for every document of this root.
+        :param identities: the keys of the headers; None: every document of this root.
         :param token: that of the object which the lock reads.
         :raises LockMisuse: the session has such an object.
         """
@@ -205,7 +205,7 @@ class DocumentIndex:
             )
 
     def objects_of_row(self, identity: Identity) -> Iterator[InstanceState[Any]]:
-        """Yield the objects of the header's row: of each class that is mapped on its table."""
+        """Yield the objects of the header's row, of each class mapped to its table."""
         found = state_in_session(self._session(), self._root, identity)
         if found is not None:
             yield found
@@ -216,12 +216,12 @@ class DocumentIndex:
     ) -> Unreadable:
         """Expire the loaded objects of these documents.
 
-        Documents held already, which nobody else can have changed, keep their attributes.  A
-        detail of a document that is *not* held is expired too, since it may have been moved to
-        one that is being locked; so that it does not come back one SELECT a detail, the
-        collection it was in is expired with it.
+        Documents that are held already, which nobody else can have changed, keep their attributes.
+        A detail of a document that is *not* held is expired too, because it may have been moved to
+        one that is being locked; its collection is expired with it, so that details are not loaded
+        one by one.
 
-        :param identities: the keys of the headers; None for every document of this root.
+        :param identities: the keys of the headers; None: every document of this root.
         :param parts_alone: the headers themselves have been read under their locks.
         :returns: the objects to load again under the lock.
         """

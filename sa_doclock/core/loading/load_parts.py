@@ -1,15 +1,16 @@
-"""The loading of the parts of documents, in one statement for each kind of part.
+"""Loads the parts of documents, with one statement for each kind of part.
 
-The session's ``get_document()`` calls load_parts() for unloaded parts, and each lock load_again() for expired
-attributes that no access loads; both put the details into the attributes of their owners.
+The session's ``get_document()`` calls load_parts() for unloaded parts, and each lock calls
+load_again() for expired attributes that no access loads; both put the details into the attributes
+of their owners.
 
 There are three ways, and no other place loads details:
 
 1. The collections of one header, each by its key, as most documents need: ``_load_collections()``.
-2. Each kind of part for all owners at once: ``_Loader.load_missing()``.  Its statement starts from the
-   keys of the headers, however many owners are between: the taxes of the lines of two orders are
-   ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only parts that have parts of
-   their own kind, and parts that are loaded again, start from the keys of their owners.
+2. Each kind of part for all owners at once: ``_Loader.load_missing()``.  Its statement starts
+   from the keys of the headers, however many owners are between: the taxes of the lines of two
+   orders are ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only parts that have
+   parts of their own kind, and parts that are loaded again, start from the keys of their owners.
 3. A relationship to an ``aliased()``, as SQLAlchemy loads it.
 
 A pipeline sends the SELECTs of the first two ahead, by ``reads_of()``.
@@ -62,14 +63,14 @@ _UNLOADED = ("dynamic", "write_only")  # mapped so because they are too large to
 
 
 def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
-    """Load the parts of these documents that are not loaded; all of one hierarchy."""
+    """Load the unloaded parts of these documents of one hierarchy."""
     if headers and not (len(headers) == 1 and _load_collections(session, headers[0], lock)):
         root = root_of(instance_state(headers[0]).mapper)
         _Loader(session, headers).load(root, lock)
 
 
 def is_loaded(header: Any, lock: LockOptions) -> bool:
-    """Return whether the document is loaded for sure, so that load_parts() has nothing to do."""
+    """Return whether the document is certainly loaded, so that load_parts() has nothing to do."""
     state = instance_state(header)
     collections = _collections(state.manager.mapper, lock)
     if collections is None or state.expired_attributes:
@@ -88,7 +89,9 @@ def load_again(session: Session, unreadable: Unreadable) -> None:
     """Load the parts that a lock has expired, and that no access would load."""
     loader = _Loader(session)
     for part in sorted(unreadable, key=lambda part: part.path.count(".")):
-        loader.load_missing(Step((part,), part, LockOptions.None_, is_last=False), unreadable[part])
+        loader.load_missing(
+            LoadStep((part,), part, LockOptions.None_, is_last=False), unreadable[part]
+        )
         details = loader.found(part, unreadable[part])
         for below in unreadable:  # a new detail needs the same parts as the others
             news = _not_in(unreadable[below], details)
@@ -139,7 +142,7 @@ def _collections(
 
 
 def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> list[Read]:
-    """Return the SELECTs of load_parts() for the document of this key that are known before."""
+    """Return the SELECTs of load_parts() for the document of this key that are known in advance."""
     return [
         (statement, dict(zip(names, identity, strict=True)))
         for statement, names in _by_key_of_header(entity, lock)
@@ -193,7 +196,7 @@ class _Loader:
                 found = self.found(part, found)
                 by_path[part.path].extend(found)
 
-    def load_missing(self, step: Step, owners: Iterable[Any]) -> None:
+    def load_missing(self, step: LoadStep, owners: Iterable[Any]) -> None:
         part = step.part
         missing = [owner for owner in owners if _is_incomplete(owner, part)]
         if missing and part.alias is None:
@@ -210,7 +213,7 @@ class _Loader:
         self._load_own_columns(part.detail, found)
         return found
 
-    def _load_details(self, step: Step, missing: list[Any]) -> None:
+    def _load_details(self, step: LoadStep, missing: list[Any]) -> None:
         part = step.part
         if len(step.chain) > 1 and not self._stored.issuperset(map(id, missing)):
             # In the database, a line that the program has moved here belongs to another order: a
@@ -259,7 +262,7 @@ def _has_part(mapper: Mapper[Any], part: Part) -> bool:
 
 
 @mapper_cache
-def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[Step, ...]:
+def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[LoadStep, ...]:
     base = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
     parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
     owners = {part.owner_path for part in parts}
@@ -269,7 +272,7 @@ def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[Step, ...]:
         if set(parts).issuperset(chain):
             chain = (part,) if _has_unknown_depth(parts, part) else chain
             follow = part.path in owners or part.recursive or _may_have_own_columns(part.detail)
-            steps.append(Step(chain, part, base, is_last=not follow))
+            steps.append(LoadStep(chain, part, base, is_last=not follow))
     return tuple(steps)
 
 
@@ -325,8 +328,8 @@ def _members(owner: Any, part: Part) -> list[Any]:
     return list(collection_adapter(value)) if part.relationship.uselist else [value]
 
 
-class Step(NamedTuple):
-    """One kind of part to load, and the owners that its statement starts from.
+class LoadStep(NamedTuple):
+    """One kind of part to load, and the owners from which its statement starts.
 
     :ivar chain: from the owner whose keys are given, down to the part.
     :ivar part: the last of these.
@@ -340,7 +343,7 @@ class Step(NamedTuple):
 
 
 def read_details(
-    session: Session, step: Step, keys: Sequence[Identity]
+    session: Session, step: LoadStep, keys: Sequence[Identity]
 ) -> Mapping[Identity, Sequence[Any]]:
     """Return the details below these keys, by the keys of their owners."""
     statement, parameters = select_details(step, keys)
@@ -356,7 +359,10 @@ def read_details(
 
 
 def _by_stored_keys(
-    session: Session, step: Step, keys: Sequence[Identity], details: Mapping[Identity, list[Any]]
+    session: Session,
+    step: LoadStep,
+    keys: Sequence[Identity],
+    details: Mapping[Identity, list[Any]],
 ) -> Mapping[Identity, Sequence[Any]]:
     """Return the details by the keys of their owners, where foreign keys spell them differently.
 
@@ -375,8 +381,8 @@ def _by_stored_keys(
 
 
 @mapper_cache
-def repeats_details(step: Step) -> bool:
-    """Return whether a detail may come twice: owners share it, or collections are joined to it."""
+def repeats_details(step: LoadStep) -> bool:
+    """Return whether a detail may occur twice: owners share it, or collections are joined to it."""
     eager = (
         relationship.lazy in ("joined", False)
         for mapper in step.part.detail.self_and_descendants
@@ -385,7 +391,9 @@ def repeats_details(step: Step) -> bool:
     return any(part.foreign_key is None for part in step.chain) or any(eager)
 
 
-def select_details(step: Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapping[str, Any]]:
+def select_details(
+    step: LoadStep, keys: Sequence[Identity]
+) -> tuple[Select[Any], Mapping[str, Any]]:
     """Return the SELECT of the details below these keys, and its parameters."""
     first = step.chain[0].owner
     if len(keys) == 1:
@@ -397,7 +405,7 @@ def select_details(step: Step, keys: Sequence[Identity]) -> tuple[Select[Any], M
 
 
 @mapper_cache
-def select_by_one_key(step: Step) -> Select[Any]:
+def select_by_one_key(step: LoadStep) -> Select[Any]:
     """Return the SELECT of the details below one key, with the parameters ``pk_0``, ``pk_1``, ..."""
     statement, columns, owner = _joined(step)
     if len(step.chain) > 1:  # otherwise all rows have the same owner
@@ -406,13 +414,13 @@ def select_by_one_key(step: Step) -> Select[Any]:
 
 
 @mapper_cache
-def _by_keys(step: Step) -> Select[Any]:
+def _by_keys(step: LoadStep) -> Select[Any]:
     statement, (column,), owner = _joined(step)
     return statement.add_columns(*owner).where(key_in_parameter(column, step.chain[0].owner))
 
 
 @mapper_cache
-def _joined(step: Step) -> tuple[Select[Any], list[Any], list[Any]]:
+def _joined(step: LoadStep) -> tuple[Select[Any], list[Any], list[Any]]:
     """Return a SELECT of the details, the columns of the given keys, and those of the owners' keys."""
     parts, first, last = step.chain, step.chain[0], step.part
     detail: Any = last.detail.class_  # not aliased: the relationship's ORDER BY names its table

@@ -1,8 +1,8 @@
 """acquire(): the one sequence that takes every lock, and returns its result to the program.
 
-By key, by many keys, by a select, by name, for a claim, or by a statement of the program's own.
-The differences between the kinds are in their :class:`LockTarget`; additions of features are in the
-session's parts.
+By key, by many keys, by a select, by name, for a claim, or by a statement of the program.  The
+differences between the kinds are in their :class:`LockTarget`; features add theirs as the session's
+parts.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _log = logging.getLogger("sa_doclock")
 class Found(NamedTuple):
     """The answer to the statements of a lock.
 
-    :ivar rows: the rows that the statements have read; of each kind of target in its own form.
-    :ivar keys: of rows that were locked, where the rows alone do not tell.
-    :ivar lasts: False if nothing was locked that is held when the statements have ended.
+    :ivar rows: the rows that the statements read, in the form of each kind of target.
+    :ivar keys: of locked rows, if the rows do not contain them.
+    :ivar lasts: False if no lock outlives the statements.
     """
 
     rows: Any
@@ -75,12 +75,12 @@ class Found(NamedTuple):
 class LockTarget(ABC, Generic[T]):
     """The rows, or the name, that one call locks.
 
-    The methods are called in this order, by :func:`acquire`.  A method with a request gets that of
-    the try under way: for documents not held yet, with its own lock and time.
+    The methods are in the order in which :func:`acquire` calls them.  A method with a request gets
+    that of the current try: for documents not held yet, with its own lock and limit.
 
-    :ivar request: as the caller has made it.
+    :ivar request: as the caller made it.
     :ivar roots: of the documents that it locks.
-    :ivar options: the execution options of its statements, beside those of the connection.
+    :ivar options: the execution options of its statements, in addition to the connection's.
     """
 
     options: Sequence[Mapping[str, Any]] = ()
@@ -99,16 +99,16 @@ class LockTarget(ABC, Generic[T]):
     def not_held(self) -> LockRequest | None:
         """Return the request for documents not held as strongly yet; None: all of them are.
 
-        :raises LockUpgradeRefused: it is held by a read lock.
+        :raises LockUpgradeRefused: one is held by a read lock.
         """
         return self.request
 
     def read_held(self) -> T:
-        """Return it, where all of it is held already."""
+        """Return the result if everything is held already."""
         raise TypeError(f"{type(self).__name__} does not support read_held()")
 
     def check(self, request: LockRequest) -> None:
-        """Refuse the call if possible before anything is sent.
+        """Refuse the call, if possible before anything is sent.
 
         :raises DocLockError: this program, statement or class cannot take the lock.
         """
@@ -116,10 +116,10 @@ class LockTarget(ABC, Generic[T]):
     def prepare(
         self, bind: Engine | Connection, strategy: LockStrategy, request: LockRequest
     ) -> tuple[TransactionConnection, LockPlan]:
-        """Return the connection to take the lock on, its transaction fit for it, and the plan.
+        """Return the connection for the lock, its transaction prepared, and the plan.
 
         :raises LockNotSupported: this database or connection cannot give the lock.
-        :raises WrongIsolation: the transaction is open already, and is not fit.
+        :raises WrongIsolation: the transaction is open already, at an unsuitable level.
         """
         plan = strategy.findings.get((LockPlan, self.mapper, request.lock, False)) or make_plan(
             self.mapper, request.lock, strategy
@@ -130,16 +130,15 @@ class LockTarget(ABC, Generic[T]):
         return connection, plan
 
     def expire(self, request: LockRequest) -> None:
-        """Expire the loaded objects of it, so that no value is older than the lock.
+        """Expire its loaded objects, so that no value is older than the lock.
 
-        It is called just before :meth:`send`, and once more where listeners of the program have
-        been called since.
+        Called just before :meth:`send`, and again after listeners of the program.
 
-        :raises UnsavedChanges: listeners have changed it before the lock.
+        :raises UnsavedChanges: listeners changed it before the lock.
         """
 
     def before_flush(self) -> None:
-        """Make the session's objects fit for the flush of a listener, during the call."""
+        """Prepare the session's objects for the flush of a listener during the call."""
 
     @abstractmethod
     def send(
@@ -149,12 +148,12 @@ class LockTarget(ABC, Generic[T]):
 
     @abstractmethod
     def record(self, found: Found, request: LockRequest) -> T:
-        """Note the granted locks in the ledger, and return the result of the call."""
+        """Record the granted locks in the ledger, and return the result of the call."""
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
-        """Leave these documents out when it is sent and recorded again.
+        """Exclude these documents when it is sent and recorded again.
 
-        :param most: the number of parameters that its statement may have for their keys.
+        :param most: the largest number of parameters for their keys.
         :returns: False if it cannot.
         """
         return False
@@ -162,7 +161,7 @@ class LockTarget(ABC, Generic[T]):
     def undo(self, call: LockCall, error: BaseException) -> None:
         """Undo the effects of the call, which ends with this error.
 
-        The transaction that it has opened is rolled back; another refuses all that follows.
+        A transaction that it opened is rolled back; another refuses everything that follows.
         """
         if call.opens:
             self.context.roll_back_quietly()
@@ -177,8 +176,8 @@ class LockTarget(ABC, Generic[T]):
 def acquire(target: LockTarget[T]) -> T:
     """Take one lock: check, queue, prepare the transaction, expire, send, record, report.
 
-    :raises DocLockError: it names the document, the lock and the database.  After a failed lock
-        the transaction that this call has opened is rolled back; another refuses all that follows.
+    :raises DocLockError: it names the document, the lock and the database.  After a failed lock, a
+        transaction that this call opened is rolled back; another refuses everything that follows.
     """
     context = target.context
     if context.transaction.condition is not Condition.OPEN:
@@ -205,10 +204,7 @@ def acquire(target: LockTarget[T]) -> T:
         result: T = take(call, request, target)
         context.calls.current = outer
     except BaseException as error:
-        call = call or context.calls.current
-        if call is not None and call is not outer:
-            _end_failed(target, call, error)
-        _complete(error, target)
+        _fail(target, call or context.calls.current, outer, error)
         raise
     finally:
         # Again, in case an interruption hit the line above.
@@ -227,16 +223,6 @@ def _check_transaction(context: LockContext, session: Session) -> None:
     if session.get_transaction() is not context.connections.root:
         context.end_if_over()
     context.transaction.check_locks()
-
-
-def _complete(error: BaseException, target: LockTarget[Any]) -> None:
-    if not isinstance(error, DocLockError):
-        return
-    request = target.request
-    database = database_name(target.session, request.bind_arguments)
-    add_document(error, request.entity, request.ident, request.lock, database)
-    if isinstance(error, LockOrderViolation):  # the only misuse that appears only under load
-        instrumentation.report_order_violation(error)
 
 
 def _refuse_inner_call(call: LockCall, inner: LockRequest) -> None:
@@ -416,25 +402,31 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
         raise
 
 
-def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -> None:
-    context = target.context
-    waited = context.calls.now() - call.started
-    context.calls.current = call.outer
-    try:
-        target.undo(call, error)
-        _report_failed(context, call, error, waited)
-    finally:
-        _report_end(context, call, (), waited, error)
-
-
-def _report_failed(
-    context: LockContext, call: LockCall, error: BaseException, waited: float
+def _fail(
+    target: LockTarget[Any], call: LockCall | None, outer: LockCall | None, error: BaseException
 ) -> None:
-    if isinstance(error, LockFailed):
-        error.waited = waited
-        for settled in context.parts.settled:
-            settled(call, error)
-        instrumentation.report_failed(context.session(), error, waited, call.request.seconds)
+    """End the call that this error has stopped, report it, and put the document into an error of ours.
+
+    :param call: None, or the outer one, where the error came before there was a call.
+    """
+    context, request = target.context, target.request
+    if call is not None and call is not outer:
+        waited = context.calls.now() - call.started
+        context.calls.current = outer
+        try:
+            target.undo(call, error)
+            if isinstance(error, LockFailed):
+                error.waited = waited
+                for settled in context.parts.settled:
+                    settled(call, error)
+                instrumentation.report_failed(target.session, error, waited, call.request.seconds)
+        finally:
+            _report_end(context, call, (), waited, error)
+    if isinstance(error, DocLockError):
+        database = database_name(target.session, request.bind_arguments)
+        add_document(error, request.entity, request.ident, request.lock, database)
+    if isinstance(error, LockOrderViolation):  # the one misuse that shows under load alone
+        instrumentation.report_order_violation(error)
 
 
 def _report_end(

@@ -1,7 +1,4 @@
-"""The locks of documents by their primary keys: the targets of get_entity() and get_entities().
-
-``acquire()`` calls their methods, and they return the objects that it returns.
-"""
+"""The locks of documents by their primary keys: the targets of get_entity() and get_entities()."""
 
 from __future__ import annotations
 
@@ -43,6 +40,7 @@ from ..statements import (
 )
 from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import Found
+from .locked_rows import LockedRows, objects_of
 from .read_by_key import (
     find_again,
     keys_of,
@@ -52,7 +50,6 @@ from .read_by_key import (
     refuse_several_rows,
     several_rows,
 )
-from .rows import LockedRows, objects_of
 from .unsaved_changes import refuse_unsaved
 from .wait_limit import WaitLimit
 
@@ -74,7 +71,7 @@ def identities_of(mapper: Mapper[Any], idents: Iterable[Any]) -> list[Identity]:
 
 
 def single_key(identities: Sequence[Identity]) -> Any:
-    """Return the key of the only document, for the words of an error; None where there are more."""
+    """Return the key of the only document, for an error; None if there are several."""
     return public_key(identities[0]) if len(identities) == 1 else None
 
 

@@ -1,4 +1,4 @@
-"""do_orm_execute listeners of the program, which may change a statement that locks, or answer it."""
+"""do_orm_execute listeners of the program, which may change or answer a locking statement."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from ..transaction import LockContext
 def checked_listeners(
     context: LockContext, expire: Callable[[], None], *, row_lock: bool
 ) -> Iterator[None]:
-    """Check the statements of this block as the listeners of this session leave them.
+    """Check the statements of this block after the session's listeners.
 
-    :param expire: expires the documents once more; listeners may have read them before the lock.
-    :param row_lock: one of the statements must carry the lock; else it is the transaction's.
-    :raises LockNotSupported: one has added an option that reads details by a locking statement.
+    :param expire: expires the documents again; listeners may have read them before the lock.
+    :param row_lock: one of the statements must contain the lock; otherwise the transaction has it.
+    :raises LockNotSupported: a listener added an option that reads details by a locking statement.
     :raises LockMisuse: none of the statements, or none with the lock, was sent.
     """
     listener = _Listener(context, expire, row_lock=row_lock)

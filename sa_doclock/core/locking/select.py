@@ -1,9 +1,8 @@
-"""The target of a select that with_lock() has made: the session executes it, and gets its Result.
+"""The target of a select made by with_lock(): the session executes it, and gets its Result.
 
-A statement that reads the header's table alone locks and loads in one go.  One that
-reads more (joined inheritance, a join) is locked by its keys first and read after: a
-locking SELECT shows the other tables as they were before its wait, and where there is no
-``FOR UPDATE OF`` it would lock their rows along.
+A statement that reads only the header's table locks and loads at once.  One that reads more (joined
+inheritance, a join) is locked by its keys first and read afterwards: a locking SELECT shows the
+other tables as of before its wait, and without ``FOR UPDATE OF`` it would lock their rows too.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ from ..statements import (
 )
 from ..transaction import LockContext, LockPlan, LockRequest
 from .acquire import Found
-from .rows import LockedRows
+from .locked_rows import LockedRows
 from .unsaved_changes import refuse_unsaved
 from .wait_limit import WaitLimit
 
@@ -73,12 +72,13 @@ Run = Callable[[Select[Any]], Result[Any]]
 class RowsOfSelect(LockedRows[Result[Any]]):
     """The rows that a statement made by with_lock() returns.
 
-    :param request: its ``bind_arguments`` are those of the caller, with mapper and clause.
+    :param request: its ``bind_arguments`` are the caller's, with mapper and clause.
     """
 
     _beside: Sequence[ColumnElement[Any]] | None = ()
-    """The columns of the statement that locks which are read for it alone, and not returned; None: it
-    may lock no row whatever it reads, and the rows are locked by their keys."""
+    """Columns that the locking statement reads only for the lock, and does not return; None: it may
+    lock no row whatever it reads, and the rows are locked by their keys.
+    """
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         self.expire_loaded(root_of(self.mapper), None)
 
     def record(self, found: Found, request: LockRequest) -> Result[Any]:
-        """Record the headers that were locked, and return the rows.
+        """Record the locked headers, and return the rows.
 
         :raises UnsavedChanges: one of the documents has pending changes; it is locked then.
         """
@@ -162,7 +162,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
     def under_lock(self, lock: LockOptions) -> Select[Any]:
         """Return the statement with this lock.
 
-        It is another than its own in a batch, or with a lock_timeout of 0; and on SQL Server for
+        The lock differs from its own in a batch, or with a lock_timeout of 0; and on SQL Server for
         a SharedRead in a transaction that is open at READ COMMITTED.
         """
         if lock is self._locked.lock:
@@ -241,7 +241,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         return result.columns(*range(width))
 
     def read(self, statement: Select[Any]) -> Found:
-        """Return the rows, and the keys of the entity that is locked among them."""
+        """Return the rows, and the keys of the locked entity among them."""
         result = self._run(statement)
         headers = objects_at(self._places, buffer_rows(result))
         identities: list[Any]

@@ -1,4 +1,4 @@
-"""The refusal of a lock on a document that has pending changes: the fresh read would overwrite them."""
+"""The refusal of a lock on a document with pending changes: the fresh read would overwrite them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def refuse_unsaved(
 ) -> bool:
     """Check that none of these documents has pending changes in the session.
 
-    :param ask: whether the database may be asked which document a row belongs to.
-    :returns: whether it would have to be asked, which is to be done under the lock.
+    :param ask: whether to ask the database to which document a row belongs, if necessary.
+    :returns: whether it must be asked, which is to be done under the lock.
     """
     resolver = HeaderResolver(context.session(), root, ask=ask)
     postponed = False

@@ -42,7 +42,7 @@ class CoreSession(LockMethods):
     def save_changes(self) -> None:
         """Flush; then commit, unless the caller opened the transaction or a savepoint.
 
-        "Opened" is ``session.begin()``: a transaction that began by itself, with a lock or an
+        "Opened" means ``session.begin()``: a transaction that autobegin started, by a lock or an
         earlier read, is committed, and its locks are released.
 
         Example::
@@ -51,7 +51,7 @@ class CoreSession(LockMethods):
             order.total += 1
             session.save_changes()
 
-        :raises LockFailed: a deadlock or conflict that the server found only now.
+        :raises LockFailed: the server found a deadlock or conflict only now.
         """
         context = self._context
         if context.transaction.condition is not Condition.OPEN:
@@ -65,17 +65,17 @@ class CoreSession(LockMethods):
                 self.commit()
 
     def release_locks(self) -> None:
-        """Roll back, so that every lock is released; pending changes are lost with it.
+        """Roll back, so that every lock is released and pending changes are lost.
 
-        Does nothing where there is no transaction.
+        Without a transaction, it does nothing.
 
         Example::
 
             order = session.get_one_entity(Order, 42, LockOptions.SharedRead)
             session.release_locks()
 
-        :raises LockMisuse: the caller opened the transaction by ``begin()``, or a savepoint:
-            it is the caller's to end.
+        :raises LockMisuse: the caller opened the transaction by ``begin()``, or a savepoint, and
+            must end it.
         """
         parent = self._context.transaction.parent
         if parent is not None:
@@ -110,7 +110,7 @@ class CoreSession(LockMethods):
 
 
 class HeldLocks(Mapping[DocumentKey, LockOptions]):
-    """The locks of a session's transaction, of whichever it is in when the mapping is read."""
+    """The locks of a session's current transaction, at the time when the mapping is read."""
 
     def __init__(self, session: CoreSession) -> None:
         self._session = session

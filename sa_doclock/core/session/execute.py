@@ -31,7 +31,7 @@ from .hooks import SessionWithContext, context_of
 
 
 class ExecutingSession(SessionWithContext):
-    """A Session that looks at the statements that it executes."""
+    """A Session that examines the statements that it executes."""
 
     def bulk_save_objects(self, objects: Iterable[object], *args: Any, **kwargs: Any) -> None:
         """See ``Session.bulk_save_objects()``."""

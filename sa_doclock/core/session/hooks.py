@@ -1,4 +1,4 @@
-"""The session events that keep a LockContext true, and the methods that end a transaction."""
+"""The session events that keep a LockContext up to date, and the methods that end a transaction."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SessionWithContext(EventfulSession):
         self._given_binds = (*self._given_binds, bind)
 
     _context: FirstUse[LockContext] = FirstUse(methodcaller("_make_context"))
-    """All that the session keeps for its locks; it has none before its first use."""
+    """The session's state for its locks; created at its first use."""
 
     def _make_context(self) -> LockContext:
         """Create this session's context, and return it only when it is complete.
@@ -153,7 +153,7 @@ def context_of(session: SessionWithContext) -> LockContext:
 
 
 def commits_of(session: SessionWithContext) -> int:
-    """Return the number of transactions that the session has committed so far."""
+    """Return the number of transactions that the session has committed."""
     return session._context.commits if "_context" in vars(session) else 0
 
 

@@ -1,6 +1,6 @@
 """The methods of a session that take locks: by key, by keys, by a select.
 
-For a lock each makes one :class:`LockRequest` and one call of :func:`acquire`.
+For a lock, each makes one :class:`LockRequest` and one call of :func:`acquire`.
 """
 
 from __future__ import annotations
@@ -479,7 +479,7 @@ class LockMethods(ExecutingSession):
 
 
 def check_block_lock(lock: LockOptions, name: str) -> None:
-    """:raises ValueError: it locks nothing."""
+    """:raises ValueError: the lock locks nothing."""
     if base_of(check_lock(lock)) in (LockOptions.None_, LockOptions.NoLock):
         raise ValueError(f"{name}() needs a lock, and {lock} takes none")
 
@@ -510,7 +510,7 @@ def key_of(session: Session, instance: T) -> tuple[type[T], Any]:
 def in_given_order(mapper: Mapper[Any], found: Sequence[T], idents: Iterable[Any]) -> list[T]:
     """Return the objects in the order of these keys.
 
-    Objects whose key only the database takes for one of these come last, in their own order.
+    Objects whose key equals one of these only in the database come last, in their own order.
     """
     by_key = {tuple(mapper.primary_key_from_instance(row)): row for row in found}
     given = (identity_of(mapper, ident) for ident in idents)
@@ -519,5 +519,5 @@ def in_given_order(mapper: Mapper[Any], found: Sequence[T], idents: Iterable[Any
 
 
 def no_result(entity: type[Any], ident: Any) -> NoResultFound:
-    """Return the error for a row that must be there."""
+    """Return the error for a row that must exist."""
     return NoResultFound(f"there is no {entity.__name__} with the primary key {key_text(ident)}")

@@ -1,4 +1,4 @@
-"""A cache of facts about a statement, for every other with the same SQL."""
+"""A cache of facts about a statement, for all statements with the same SQL."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _SIZE: Final = 500
-"""As many as the cache of an engine has, by default."""
+"""The default size of an engine's cache."""
 
 
 def statement_cache(function: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """Cache the results of a function of statements until mappers or documents change.
 
-    The key is that of SQLAlchemy's own cache: a program that builds a statement anew for each call has
-    the same result.  So a result must have nothing in it of the statement itself, such as its
-    ``aliased()``; and None would be found out again each time.
+    The key is that of SQLAlchemy's own cache: a program that builds a statement anew for each call
+    gets the same result.  So a result must not refer to the statement, such as to its
+    ``aliased()``; and None would be computed again each time.
     """
     # Threads: SQLAlchemy's cache is safe.  If two threads miss at once, the later result stays,
     # which is equal.  A result found while the cache was emptied is computed again, once.

@@ -1,4 +1,4 @@
-"""The lock as part of a SELECT: with_lock(), and the clauses that all statements with a lock have."""
+"""The lock as part of a SELECT: with_lock(), and the clauses of every locking statement."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LOCK_OPTION = "doclock"
 
 
 class LockedEntity(NamedTuple):
-    """The lock of a statement that with_lock() made, and the entity that it is on."""
+    """The lock of a statement made by with_lock(), and its entity."""
 
     entity: Any
     lock: LockOptions
@@ -91,7 +91,7 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
 def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float | None) -> S:
     """Do :func:`with_lock` with a lock timeout.
 
-    :param seconds: the wait of a LockingSession; None: as the session that executes the statement.
+    :param seconds: the limit in a LockingSession; None: the executing session's.
     """
     check_lock(lock)
     described = _described(statement)
@@ -155,7 +155,7 @@ def _entity_to_lock(statement: Select[Any], described: Iterable[Any], entity: An
 
 
 def places_of(entity: Any, described: Iterable[Any]) -> Sequence[int]:
-    """Return the places in a row of the objects of this entity."""
+    """Return the places of this entity's objects in a row."""
     return [place for place, column in enumerate(described) if column["expr"] is entity]
 
 
@@ -170,7 +170,7 @@ def _checked_entity(statement: Select[Any], entity: Any) -> Any:
 
 
 def refuse_unlockable_shape(statement: Select[Any]) -> None:
-    """Raise LockNotSupported if the rows of the result, or rows read with them, cannot be locked."""
+    """:raises LockNotSupported: rows of the result, or rows read with them, cannot be locked."""
     refuse_combined_rows(statement)
     options = options_of(statement)
     if options:
@@ -178,7 +178,7 @@ def refuse_unlockable_shape(statement: Select[Any]) -> None:
 
 
 def refuse_combined_rows(statement: Select[Any]) -> None:
-    """Raise LockNotSupported if a row of the result is not a row of the table."""
+    """:raises LockNotSupported: a row of the result is not a row of the table."""
     if is_distinct(statement):
         raise LockNotSupported("rows of a SELECT DISTINCT cannot be locked; use EXISTS instead")
     if is_grouped(statement):
@@ -186,7 +186,7 @@ def refuse_combined_rows(statement: Select[Any]) -> None:
 
 
 def refuse_unlockable_options(options: Iterable[Any]) -> None:
-    """Raise LockNotSupported if an option reads details by the locking statement."""
+    """:raises LockNotSupported: an option reads details by the locking statement."""
     for relationship, strategy in loads_of(options):
         if strategy in ("joined", "subquery"):
             raise LockNotSupported(
@@ -210,9 +210,9 @@ def relationships_with_options(options: Iterable[Any]) -> frozenset[Any]:
 
 
 def add_lock(statement: S, entity: Any, lock: LockOptions, *, by_key: bool = False) -> S:
-    """Return the statement with the lock in it, in the SQL of every database.
+    """Return the statement with the lock, in the SQL of every database.
 
-    :param by_key: it looks its rows up by their keys.
+    :param by_key: it finds its rows by their keys.
     """
     header = header_table(entity)
     if is_row_lock(lock):
@@ -240,14 +240,14 @@ def _for_update(mapper: Mapper[Any], lock: LockOptions) -> Mapping[str, bool]:
 
 
 def drop_lock(statement: S, entity: Any) -> S:
-    """Return the statement without the lock that :func:`add_lock` has put in."""
+    """Return the statement without the lock of :func:`add_lock`."""
     dialects = {dialect.name for dialect in table_hints()}
     unlocked = _without_suffixes(without_lock(statement), suffixed())
     return without_hints(unlocked, header_table(entity), dialects)
 
 
 def add_suffixes(statement: S, lock: LockOptions) -> S:
-    """Return the statement with the text behind it that makes a lock of its ``with_for_update()``."""
+    """Return the statement with the suffix that makes a lock of its ``with_for_update()``."""
     dialects = suffixed()
     if dialects:
         statement = _without_suffixes(statement, dialects)
@@ -268,9 +268,9 @@ def _without_suffixes(statement: S, dialects: Iterable[type[LockStrategy]]) -> S
 
 
 def add_candidate_hint(statement: S, entity: Any, lock: LockOptions, strategy: LockStrategy) -> S:
-    """Return the statement, which looks for rows to lock, so that it waits no longer than the lock.
+    """Return the statement, which searches for rows to lock, so that it waits no longer than the lock.
 
-    :param lock: that the rows will get.
+    :param lock: the later lock of the rows.
     """
     hint = strategy.statements.texts.get(without_no_key(lock), NO_TEXT).candidates
     if not hint:
@@ -284,7 +284,7 @@ def add_nolock(statement: S) -> S:
 
 
 def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
-    """Raise LockMisuse if another lock has replaced the statement's own, which was changed."""
+    """:raises LockMisuse: another lock has replaced the statement's own."""
     header, lock = header_table(locked.entity), locked.lock
     wanted = None
     if is_row_lock(lock):
@@ -303,7 +303,7 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
 def add_hints(
     statement: S, tables: Collection[Table | Alias], lock: LockOptions, *, by_key: bool = False
 ) -> S:
-    """Return the statement with the table hints of this lock, where a database has such."""
+    """Return the statement with the table hints of this lock, for databases with hints."""
     lock = without_no_key(lock)
     for dialect in table_hints():
         text = dialect.statements.texts.get(lock, NO_TEXT)
@@ -316,9 +316,9 @@ def add_hints(
 
 @entity_cache
 def selectin_options(entity: Any, chosen: frozenset[Any]) -> tuple[ORMOption, ...]:
-    """Return options that load by a second statement the attributes that the mapping loads by the first.
+    """Return options that load by a second statement what the mapping would load by the first.
 
-    :param chosen: the relationships that the caller has an option for.
+    :param chosen: the relationships for which the caller has an option.
     """
     # Without OF, the lock would cover a JOIN's rows too, and show details from before the grant;
     # subqueryload would repeat the lock.
@@ -338,13 +338,13 @@ def selectin_options(entity: Any, chosen: frozenset[Any]) -> tuple[ORMOption, ..
 
 
 def locked_entity_of(statement: Executable) -> LockedEntity | None:
-    """Return the entity that the statement locks, if it does."""
+    """Return the entity that the statement locks, or None."""
     found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
     return found
 
 
 def refuse_nested_lock(statement: Executable) -> None:
-    """Raise LockNotSupported if a select in ``from_statement()`` or a UNION has a lock."""
+    """:raises LockNotSupported: a select in ``from_statement()`` or a UNION has a lock."""
     for inner in _statements_in(statement):
         if isinstance(inner, Executable) and locked_entity_of(inner) is not None:
             raise LockNotSupported(
@@ -367,7 +367,7 @@ def _statements_in(statement: Any) -> Iterator[Any]:
 
 
 def refuse_streaming(options: Mapping[str, Any]) -> None:
-    """Raise LockNotSupported if rows would be locked one by one, as they are fetched."""
+    """:raises LockNotSupported: rows would be locked one by one, as they are fetched."""
     if options.get("yield_per") or options.get("stream_results"):
         raise LockNotSupported(
             "a locked set is read in one piece: leave out yield_per and stream()"

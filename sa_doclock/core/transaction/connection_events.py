@@ -1,10 +1,11 @@
-"""The events of a Connection that the program has in hand.
+"""The events of a Connection that the program may use directly.
 
 By ``session.connection()``, or by lending its own, a program can end a transaction or a savepoint
-that the session counts on.  A session whose Connection nobody else has pays nothing for this.
+on which the session relies.  A session whose Connection nobody else has pays nothing for this.
 
-SQLAlchemy does not build foreign statements from constructs: ``text()``, DDL, a procedure,
-``exec_driver_sql()``, and those of the driver's own cursor.  They may end the transaction.
+Foreign statements are those that SQLAlchemy does not build from constructs: ``text()``, DDL, a
+procedure, ``exec_driver_sql()``, and statements of the driver's own cursor.  They may end the
+transaction.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from sqlalchemy.orm import FromStatement
 from ...dialects import SavepointMarks
 from ...dialects.base import EveryError
 from ...sqlalchemy_internals import savepoint_on
-from .connection import Mark, TransactionConnection
 from .context import LockContext
 from .lock_transaction import LockTransaction
+from .transaction_connection import Mark, TransactionConnection
 
 SPACE: Final = r"(?:[\s;]|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|$))*"
-"""A pattern of the text that may surround a statement, as the comment of a listener of the
-engine does, such as OpenTelemetry's sqlcommenter."""
+"""A pattern for the text that may surround a statement, such as the comment that a listener adds,
+for example OpenTelemetry's sqlcommenter.
+"""
 
 _BUILT: Final = (Select, CompoundSelect, Insert, Update, Delete)
 
@@ -38,9 +40,9 @@ def is_built(statement: object) -> bool:
 
 
 def runs_built(context: Any) -> bool:
-    """Return whether this execution is one of such a construct.
+    """Return whether this executes a construct that can end no transaction.
 
-    :param context: the ExecutionContext; None where there is none.
+    :param context: the ExecutionContext, or None.
     """
     compiled = getattr(context, "compiled", None)
     return compiled is not None and is_built(compiled.statement)
@@ -54,7 +56,7 @@ _COMMITS_NOTHING: Final = (
 
 
 def may_commit(statement: str) -> bool:
-    """Return whether a foreign statement may be, or bring with it, a COMMIT."""
+    """Return whether a foreign statement may be, or contain, a COMMIT."""
     commits = re.search(r"(?i)\bCOMMIT\b", statement)
     return bool(commits) or not re.match(_COMMITS_NOTHING, statement)
 
@@ -93,7 +95,7 @@ def is_watched(joined: TransactionConnection) -> bool:
 
 
 def watch_connection(context: LockContext, connection: Connection) -> None:
-    """Follow the program's use of this connection, which it has been given."""
+    """Follow the program's use of this connection, which it was given."""
     found = context.connections.find(connection)
     if found is None:
         return
@@ -106,14 +108,14 @@ def watch_connection(context: LockContext, connection: Connection) -> None:
 
 
 def watch_lent(context: LockContext) -> None:
-    """Follow the connections that were lent to the session, whose lender may end the transaction."""
+    """Follow the connections lent to the session, whose lender may end the transaction."""
     for joined in context.connections.by_engine.values():
         if context.connections.is_lent(joined.connection):
             watch(context, joined)
 
 
 def watch_all(context: LockContext) -> None:
-    """Follow all connections: a statement of the program's own may end the transaction."""
+    """Follow all connections: a statement of the program may end the transaction."""
     for joined in context.connections.by_engine.values():
         watch(context, joined)
 
@@ -121,7 +123,7 @@ def watch_all(context: LockContext) -> None:
 class ConnectionEvents:
     """Reports the events of one Connection to the transaction of a session.
 
-    The methods named as events of SQLAlchemy listen to them.
+    Methods named like events of SQLAlchemy listen to them.
     """
 
     def __init__(self, context: LockContext, connection: Connection, *, lent: bool) -> None:
@@ -144,7 +146,7 @@ class ConnectionEvents:
         context: Any,
         *_: Any,
     ) -> None:
-        """Mark the transaction in front of a foreign statement."""
+        """Mark the transaction before a foreign statement."""
         found, locks = self._found(), self._context()
         if found is None or locks is None or runs_built(context):
             return

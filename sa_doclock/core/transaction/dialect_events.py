@@ -1,6 +1,6 @@
 """The events of a dialect: the errors and the statements of all its connections.
 
-A listener of each connection would cost every transaction more than all that it does.
+A listener on each connection would cost each transaction more than its work.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .error_translation import translate_error
 # engine share.  So the Connection and the Compiled themselves keep the states.
 # Threads: one thread at a time uses a Connection; for a Compiled, two threads find the same.
 _STATES: Final = "sa_doclock_states"
-"""The attribute of a Connection with the states of the sessions that it belongs to.
+"""The attribute of a Connection with the states of its sessions.
 
-Several sessions may have been given one Connection: each keeps its own state.
+Several sessions may share one Connection: each keeps its own state.
 """
 _ERROR: Final = "sa_doclock_error"
-"""The attribute of a Connection, while listeners are called: the driver's error, and ours for it."""
+"""The attribute of a Connection, while listeners run: the driver's error, and ours for it."""
 
 # Threads: changed under the lock, after the listeners are added.
 _listened: WeakSet[Dialect] = WeakSet()
@@ -37,27 +37,26 @@ _first = Lock()
 _STATEMENTS: Final = ("do_execute", "do_executemany", "do_execute_no_params")
 
 
-class StatementCheck(NamedTuple):
+class CompiledCheck(NamedTuple):
     """The check of a statement, each time before it is sent.
 
-    :ivar check: is given the state of a session that the connection belongs to, and the
-        ExecutionContext of the statement.
-    :ivar in_calls: it counts in each call for a lock too, and not alone in one whose statement is the
-        program's own.
+    :ivar check: gets the state of a session of the connection, and the statement's
+        ExecutionContext.
+    :ivar in_calls: also check within every lock call, not only one for the program's own statement.
     """
 
     check: Callable[[LockContext, Any], None]
     in_calls: bool
 
 
-FindCheck = Callable[[Compiled], StatementCheck | None]
+FindCheck = Callable[[Compiled], CompiledCheck | None]
 _finders: list[FindCheck] = []  # Threads: features add to it when they are imported.
 
 
 def check_statements(find: FindCheck) -> None:
-    """Have the statements checked of which this function returns a check.
+    """Check the statements for which this function returns a check.
 
-    :param find: is asked once of each statement that SQLAlchemy has compiled, when it is sent first.
+    :param find: called once for each compiled statement, when it is first sent.
     """
     _finders.append(find)
 
@@ -133,7 +132,7 @@ def _before_execute(*arguments: Any) -> None:
                 check(state, context)
 
 
-def _schema_check(compiled: Compiled) -> StatementCheck | None:
+def _schema_check(compiled: Compiled) -> CompiledCheck | None:
     """Return the check of a construct that sets the current schema by a function of the database.
 
     No other construct can set it, or counts as foreign SQL.
@@ -141,7 +140,7 @@ def _schema_check(compiled: Compiled) -> StatementCheck | None:
     known = strategies.get(compiled.dialect)
     marks = None if known is None else known.marks
     sets = marks is not None and marks.schema_setter and marks.schema_setter in str(compiled)
-    return StatementCheck(_before_schema_setter, in_calls=False) if sets else None
+    return CompiledCheck(_before_schema_setter, in_calls=False) if sets else None
 
 
 def _before_schema_setter(state: LockContext, context: Any) -> None:

@@ -1,4 +1,4 @@
-"""A driver's error becomes a typed one of ours, where its number says that a lock has failed."""
+"""Translates a driver's error into one of ours, if its code says that a lock failed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ..documents import root_of
 from ..instrumentation import report_failed
 from ..ledger import document_of
 from ..lock_request import add_document, database_name, reason
-from .connection import is_broken
 from .connection_events import may_commit, runs_built
 from .context import LockContext, state_of
 from .lock_transaction import LockTransaction
+from .transaction_connection import is_broken
 
 
 class DriverError(NamedTuple):
-    """An error of the driver, on a connection whose database is known.
+    """An error of the driver, on a connection of a known database.
 
-    :ivar code: its number; None where it has none.
+    :ivar code: its code, or None.
     """
 
     context: ExceptionContext
@@ -43,9 +43,9 @@ class DriverError(NamedTuple):
 def translate_error(
     states: Sequence[LockContext], context: ExceptionContext
 ) -> BaseException | None:
-    """Return the error to raise in place of the driver's; None: that one.
+    """Return the error to raise instead of the driver's, or None.
 
-    :param states: of the sessions that the connection belongs to.
+    :param states: of the sessions of the connection.
     """
     connection = context.connection
     assert connection is not None
@@ -342,9 +342,9 @@ def lost_with_connection(
     code: NativeCode | None,
     context: ExceptionContext,
 ) -> LockLost | CommitUnknown | None:
-    """Return the error of a statement that finds the connection lost, and its locks with it.
+    """Return the error of a statement that found the connection, and so its locks, lost.
 
-    None where no lock was held there, and nothing was committed.
+    None if no lock was held there, and nothing was committed.
     """
     ended_before = strategy is not None and strategy.errors[code].ends is Ends.CONNECTION_BEFORE
     if _sends_commit(state, context):
@@ -415,7 +415,7 @@ def _about_first(state: LockContext, error: F) -> F:
 
 
 def failure_of(kind: type[F], message: str, context: ExceptionContext) -> F:
-    """Return the error of this kind, with the driver's error."""
+    """Return an error of this kind, with the driver's error."""
     return kind(
         message,
         statement=context.statement,
@@ -451,7 +451,7 @@ def _holds_on(state: LockContext, connection: Any) -> bool:
 
 
 def about_held(state: LockContext, error: F, database: str = "") -> F:
-    """Put the document that is held for longest, and its lock, into the error."""
+    """Add the document with the oldest lock, and the lock, to the error."""
     place, lock = state.ledger.first()
     if not database:
         engine = place[0] if isinstance(place[0], Engine) else state.connections.all()[0].engine
@@ -465,13 +465,13 @@ def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Sess
 
     :param began: the transaction in which the block began.
     :param documents: the objects that the block locked.
-    :raises LockLost: a lock of it is not held any more, and something was changed since.
+    :raises LockLost: one of its locks is no longer held, and something was changed since.
     """
     state = state_of(session)
     assert state is not None
     transaction = state.transaction
     lost: dict[Any, int] = dict.fromkeys((*began.ledger.places, *began.lost), 0)
-    if transaction is began:  # the rollback of a savepoint gives up a part of the locks
+    if transaction is began:  # a rollback to a savepoint releases some locks
         given_up = began.given_up
         states = map(instance_state, documents if given_up else ())
         keys = [(root_of(each.mapper).class_, each.identity or ()) for each in states]
@@ -492,6 +492,6 @@ def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Sess
 
 
 def others_text(state: LockContext) -> str:
-    """Return the words about the other locks that are held."""
+    """Return the words about the other held locks."""
     others = len(state.ledger.places) - 1
     return f", with {others} other{'s' * (others > 1)}," if others > 0 else ""

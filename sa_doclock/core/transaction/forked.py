@@ -1,11 +1,12 @@
-"""A session in a forked process: its transaction is the parent's, which goes on using the connection.
+"""A session in a forked process: its transaction belongs to the parent, which continues to use the connection.
 
-A transaction belongs to the process that began it.  In a child the session sends nothing, and drops its
-connection without a byte on the wire.  A driver's own ``close()`` writes to the socket that the parent
-still uses: libpq sends Terminate, and a connection pool sends ROLLBACK before that.  So the child never
-closes such a connection, and points its copy of the descriptor at the null device.
+A transaction belongs to the process that began it.  In a child, the session sends nothing, and
+drops its connection without a byte on the wire.  A driver's own ``close()`` writes to the socket
+that the parent still uses: libpq sends Terminate, and a connection pool sends ROLLBACK before that.
+So the child never closes such a connection, and points its copy of the descriptor at the null
+device.
 
-``os.register_at_fork()`` finds the sessions, so that a program which does not fork pays nothing.
+``os.register_at_fork()`` finds the sessions, so a program that does not fork pays nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ...events import EventfulSession
 from ...sqlalchemy_internals import all_sessions
 from ..ledger import Ledger, document_of
 from ..lock_request import add_document
-from .connection import TransactionConnections
+from .transaction_connection import TransactionConnections
 
 _REFUSED: Final = ("before_cursor_execute", "prepare_twophase", "commit_twophase")
 _DROPPED: Final = ("rollback", "rollback_savepoint", "rollback_twophase")
@@ -36,7 +37,7 @@ class ParentTransaction:
     """The transaction of a session that another process began, as seen in a fork of that process.
 
     :param process: the id of the process that began it.
-    :param ledger: the locks that it holds.
+    :param ledger: its locks.
     :ivar left: its connections that the session has not dropped yet.
     """
 
@@ -83,7 +84,7 @@ class ParentTransaction:
             vars(session)["get_bind"] = self._get_bind
 
     def drop(self) -> None:
-        """Drop the session's own connections; one that was lent is its lender's to roll back."""
+        """Drop the session's own connections; the lender must roll back a lent one."""
         for left in [left for left in self.left if not left.lent]:
             left.drop()
 

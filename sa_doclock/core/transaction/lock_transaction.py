@@ -1,4 +1,4 @@
-"""LockTransaction: all that is believed of one transaction of a session, dropped with it."""
+"""LockTransaction: the state of one transaction of a session, dropped with it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..instrumentation import report_released, reports_released
 from ..ledger import Ledger, LedgerMark, NamedKey, document_of
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
-from .connection import Mark, TransactionConnections, next_moment
-from .failure import Condition, FailingTransaction, Failure
+from .failure import Condition, FailingTransaction, TransactionFailure
 from .forked import ParentTransaction
-from .part import Outbox, SessionParts
+from .session_part import Outbox, SessionParts
+from .transaction_connection import Mark, TransactionConnections, next_moment
 
 _NONE: Final[Mapping[DocumentKey | NamedKey, str]] = MappingProxyType({})
 _NOTHING: Final = nullcontext()
@@ -40,28 +40,28 @@ class LocksOfSession(Protocol):
 
 
 class EndOfTransaction(ABC):
-    """The memory of a part that does something at the end of the transaction, after all parts."""
+    """The memory of a part that acts at the end of the transaction, after all parts."""
 
     @abstractmethod
     def ended(self, *, committed: bool) -> None:
-        """The transaction has ended, and is not the session's any more."""
+        """The transaction has ended, and the session no longer has it."""
 
 
 class LockTransaction(FailingTransaction):
-    """All that is believed of one transaction of a session.
+    """The state of one transaction of a session.
 
-    The context makes it with the session's outermost transaction, and drops it when that ends.
-    Nothing in it is ever emptied.  Where another than the session ends the transaction at the
-    server, the ledger and the ``TransactionConnection`` objects are replaced by new ones, which know
-    nothing: no belief outlives its subject, wherever an interruption comes.
+    The context creates it with the session's outermost transaction, and drops it when that ends.
+    Nothing in it is ever emptied.  If something other than the session ends the transaction at the
+    server, the ledger and the ``TransactionConnection`` objects are replaced by empty ones: no
+    entry outlives its lock, wherever an interruption comes.
 
     :ivar ledger: the locks and new documents of the transaction at the server.
     :ivar savepoints: the open ones, the outermost first, with the state at each.
     :ivar lost: the locks that were lost since the transaction began, each with how.
-    :ivar began_by_savepoint: it has begun with ``begin_nested()``, and not with ``begin()``.
-    :ivar wrote: the moment when it flushed, or executed a statement that writes, last; 0: never.
-    :ivar given_up: the documents whose locks the rollback of a savepoint gave up, each with the moment.
-    :ivar outbox: of a session with a pipeline: the unsent writes.
+    :ivar began_by_savepoint: ``begin_nested()`` began it, not ``begin()``.
+    :ivar wrote: the moment of its last flush or writing statement; 0: never.
+    :ivar given_up: documents whose locks a rollback to a savepoint released, each with the moment.
+    :ivar outbox: in a session with a pipeline: the unsent writes.
     """
 
     began_by_savepoint = False
@@ -82,13 +82,13 @@ class LockTransaction(FailingTransaction):
             self.outbox = self._parts.pipeline.of_transaction()
 
     def saving(self) -> AbstractContextManager[object]:
-        """Return the block around commit(), and around save_changes() where that commits."""
+        """Return the block around commit(), and around a save_changes() that commits."""
         return _NOTHING if self.outbox is None else self.outbox.around_save() or _NOTHING
 
     def memory(self, part: object, make: Callable[[], T]) -> T:
         """Return a part's memory of this transaction, which is dropped with it.
 
-        :param make: makes it, at its first use.
+        :param make: creates it at its first use.
         """
         if part not in self._memories:
             self._memories[part] = make()
@@ -98,12 +98,12 @@ class LockTransaction(FailingTransaction):
     # Lost locks: something other than the session ended their transaction.
 
     def is_over(self) -> bool:
-        """Return whether the locks must not be counted on any more, because of the hold limit."""
+        """Return whether the locks are no longer reliable because of the hold limit."""
         deadline = self._parts.deadline
         return deadline is not None and deadline.is_over()
 
     def check_locks(self, *, ask: bool = True) -> None:
-        """Compare the ledger with SQLAlchemy's and the connections' own word, and with the parts'.
+        """Compare the ledger with the state of SQLAlchemy, of the connections and of the parts.
 
         :param ask: ask the server too, after a foreign statement.
         :raises LockLost: a part has ended the transaction.
@@ -139,7 +139,7 @@ class LockTransaction(FailingTransaction):
 
         :raises WrongIsolation: a SnapshotRead has opened the transaction.
         :raises LockLost: the transaction that held the locks has ended, or a part ends it.
-        :raises LockMisuse: it is another process's.
+        :raises LockMisuse: it belongs to another process.
         """
         if self.parent is not None:
             self.parent.refuse()
@@ -152,7 +152,7 @@ class LockTransaction(FailingTransaction):
             self._refuse_lost()
 
     def refuse_commit(self) -> None:
-        """:raises LockLost: the locks are lost, and there is something that COMMIT would save."""
+        """:raises LockLost: the locks are lost, and COMMIT would save something."""
         held = bool(self.ledger.places or self.ledger.new)
         if held:
             self.check_locks()
@@ -160,7 +160,7 @@ class LockTransaction(FailingTransaction):
             self._refuse_lost()
 
     def lost_error(self) -> LockLost | None:
-        """Return the error of a lock that was lost, and not taken again since; None: there is none."""
+        """Return the error of a lock that was lost, and not taken again since, or None."""
         place = next((place for place in self.lost if not self.ledger.has(place)), None)
         if place is None:
             return None
@@ -199,16 +199,16 @@ class LockTransaction(FailingTransaction):
         self.move(Condition.INHERITED, parent=parent, ledger=self.ledger.renewed(), lost={})
 
     def note_ended(self, connection: Connection | None, outcome: str) -> None:
-        """Note that the transaction has ended, though the session has not ended it.
+        """Record that something other than the session has ended the transaction.
 
-        :param connection: whose; None for all of them.
+        :param connection: whose; None: all of them.
         """
         ledger = self._drop_ledger(dict.fromkeys(self.ledger.places, outcome))
         self.connections.note_ended(connection)
         self._note_lost(ledger, outcome)
 
     def note_locks_lost(self) -> None:
-        """Forget all locks: the server has given them up, though the transaction goes on here."""
+        """Forget all locks: the server has released them, though the transaction continues here."""
         self._note_lost(self._drop_ledger(), "lost")
 
     def _note_lost(self, ledger: Ledger, outcome: str) -> None:
@@ -230,9 +230,9 @@ class LockTransaction(FailingTransaction):
         return self.ledger, self.ledger.mark(), next_moment()
 
     def roll_back_connection(self, mark: Mark | None, savepoints: Collection[str]) -> None:
-        """Forget the work of these savepoints, which the program has rolled back itself.
+        """Forget the work of these savepoints, which the program itself has rolled back.
 
-        :param mark: of the first of them; None where the later work is not known.
+        :param mark: of the first of them; None if the later work is unknown.
         """
         self.note_savepoints_undone(savepoints)
         if mark is None:
@@ -243,9 +243,9 @@ class LockTransaction(FailingTransaction):
     def settle_savepoints(self) -> None:
         """Forget the work of savepoints that are rolled back.
 
-        SQLAlchemy's event comes later than the server's rollback, and after an interruption, or an
-        error of another listener, not at all.  So the event is only one of the moments when this is
-        called: a session never says that it holds more than the server does.
+        SQLAlchemy's event comes later than the server's rollback, and not at all after an
+        interruption, or an error of another listener.  So this is also called at other moments: a
+        session never claims to hold more than the server does.
         """
         known = savepoints_of(self._session())
         undone = (mark for joined, mark in self.savepoints.items() if known.get(joined, True))
@@ -266,20 +266,20 @@ class LockTransaction(FailingTransaction):
         self.release_since(mark, "rolled back")
 
     def note_abort(self, connection: Connection, error: BaseException) -> None:
-        """Note that an error has aborted the transaction at the server, or its savepoint."""
+        """Record that an error has aborted the transaction at the server, or its savepoint."""
         joined = self.connections.find(connection)
         savepoint = savepoint_on(self._session(), connection)
         within, mark = None, None if savepoint is None else self.savepoints.get(savepoint)
         if joined is not None and joined.savepoints:
             within, mark = joined.savepoints[-1]
-        self.fail(Failure(Condition.ABORTED, error, savepoint, within))
+        self.fail(TransactionFailure(Condition.ABORTED, error, savepoint, within))
         if mark is None:
             self.note_locks_lost()
         else:
             self.release_since(mark, "lost")
 
     def note_unseen_abort(self) -> None:
-        """Note an error that has aborted the transaction, and whose event an interruption has prevented."""
+        """Record an error that has aborted the transaction, and whose event an interruption prevented."""
         if any(failure.condition is Condition.ABORTED for failure in self.failures):
             return
         for joined in self.connections.by_engine.values():
@@ -291,7 +291,7 @@ class LockTransaction(FailingTransaction):
                 self.note_abort(joined.connection, error)
 
     def give_up(self, mark: LedgerMark, *, reported: bool) -> None:
-        """Forget the locks since the mark, which a part refuses, though the server has granted them.
+        """Forget the locks since the mark, which a part refuses although the server granted them.
 
         The server keeps them until the end of the transaction.
 
@@ -311,7 +311,7 @@ class LockTransaction(FailingTransaction):
         self.release(locks if ledger is self.ledger else None, outcome)
 
     def release(self, mark: LedgerMark | None, outcome: str) -> None:
-        """Forget the locks since this mark, None: all of them, and report them."""
+        """Forget the locks since this mark, or all of them, and report them."""
         self._report_released(self._forget(mark, outcome), outcome)
 
     def _forget(self, mark: LedgerMark | None, outcome: str) -> Sequence[ReleasedLock]:
@@ -342,7 +342,7 @@ class LockTransaction(FailingTransaction):
     def end(self) -> None:
         """Report released locks, restore lent connections, and tell the parts.
 
-        The context has dropped it before.
+        The context has already dropped it.
         """
         committed = self.condition is Condition.COMMITTED
         outcome = "committed" if committed else "rolled back"

@@ -1,7 +1,7 @@
-"""The opening of a session's transaction, so that it is fit for a lock.
+"""Opens a session's transaction so that it suits a lock.
 
-The isolation level of a lock is set before its transaction starts.  Afterwards SQLAlchemy
-only warns, and the server goes on reading as it did.
+The isolation level of a lock is set before its transaction starts.  Afterwards SQLAlchemy only
+warns, and the server continues to read as before.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ...dialects.base import AUTOCOMMIT, IsolationLevels
 from ...errors import LockNotSupported, WrongIsolation
 from ...options import LockOptions, base_of
 from ...pool import GUARD_ISOLATION_LEVEL, on_return
-from .connection import ISOLATION, TransactionConnection, TransactionConnections
 from .context import LockContext
 from .plan import LockPlan
+from .transaction_connection import ISOLATION, TransactionConnection, TransactionConnections
 
 
 class _OpeningLevel(NamedTuple):
@@ -59,11 +59,10 @@ def _opening_level(session: Session, bind: Engine | Connection, plan: LockPlan) 
 def open_for_lock(
     context: LockContext, bind: Engine | Connection, plan: LockPlan, seconds: float | None
 ) -> TransactionConnection:
-    """Return the connection to take this lock on, its transaction opened for it, or fit for it.
+    """Return the connection for this lock, with its transaction opened for it or suitable.
 
-    :param bind: the result of ``get_bind()``; a program's own may answer another time
-        with another database.
-    :raises WrongIsolation: the transaction is open already, and is not fit.
+    :param bind: the result of ``get_bind()``; a custom one may return another database next time.
+    :raises WrongIsolation: the transaction is open already, at an unsuitable level.
     :raises LockNotSupported: AUTOCOMMIT.
     """
     session, strategy, connections = context.session(), plan.strategy, context.connections

@@ -2,11 +2,11 @@
 
 https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
 
-An id alone does not name a transaction for ever.  After a crash, and on a standby that was promoted,
-the server goes on from its log.  The last ids before may be missing there, and it gives them
-to other transactions: one that never committed would look as if it had.  So the id is kept with the
-history of the server that it belongs to: the cluster, the timeline, and the last recovery from a
-crash, at which the server resets its statistics.
+An id alone does not identify a transaction forever.  After a crash, and on a promoted standby, the
+server continues from its log.  The last ids may be missing there, and are then given to other
+transactions: one that never committed would seem to have done so.  So the id is kept with the
+history of its server: the cluster, the timeline, and the last recovery from a crash, at which the
+server resets its statistics.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The writes of the last flush are sent together with COMMIT, in one round trip.
 
-The server runs nothing after a statement that fails, so COMMIT is safe behind them.  An UPDATE that
-finds no row is no failure to it, and its count of rows would be known only when all is committed;
-so an UPDATE is sent in a form that fails when it does not find its row.  A statement that may need
-its answer is not kept back: it is sent after the writes that are, and answered at once.
+The server executes nothing after a failed statement, so COMMIT is safe after them.  An UPDATE that
+finds no row does not fail, and its row count would arrive only after the commit; so an UPDATE is
+sent in a form that fails if it does not find its row.  A statement that may need its answer is not
+kept back: it is sent after the kept writes, and answered at once.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _EXACTLY_ONE: Final = (
 _COMMIT: Final = "COMMIT"
 
 
-class Write(NamedTuple):
+class KeptWrite(NamedTuple):
     """One statement of a flush."""
 
     statement: str
     parameters: Any
     many: bool
     updated: str | None
-    """The table of an UPDATE, each of whose rows must be there."""
+    """The table of an UPDATE, which must find each row."""
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
@@ -61,24 +61,24 @@ class Write(NamedTuple):
 
     @property
     def sent(self) -> str:
-        """The text, in a form that fails where SQLAlchemy would fail on the count of rows."""
+        """The text, in a form that fails if SQLAlchemy would reject the row count."""
         return self.statement if self.updated is None else _EXACTLY_ONE.format(self.statement)
 
 
 class PsycopgPipeline(CursorInterceptor):
-    """The :class:`Pipeline` of one connection; it has the writes that wait for COMMIT."""
+    """The :class:`Pipeline` of one connection, with the writes that wait for COMMIT."""
 
     commit_sent = False
     _may_commit: Callable[[], bool] | None = None
     _transaction: RootTransaction | None = None
     """The one that the writes are of."""
-    _next: Write | None = None
+    _next: KeptWrite | None = None
     _failure: Exception | None = None
     _executes = _listens = _paused = False
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._kept: list[Write] = []
+        self.connection, self.driver = connection, connection.connection.driver_connection
+        self._kept: list[KeptWrite] = []
 
     def locking(
         self,
@@ -130,9 +130,9 @@ class PsycopgPipeline(CursorInterceptor):
         self._paused = paused
 
     def send_writes(self, *, commit: bool = False) -> None:
-        """Send the writes that are kept back, with COMMIT behind them or without.
+        """Send the kept writes, followed by COMMIT or not.
 
-        :raises StaleDataError: an UPDATE has not found its row; nothing is committed.
+        :raises StaleDataError: an UPDATE did not find its row; nothing is committed.
         """
         if not self._has_kept():
             return
@@ -175,7 +175,7 @@ class PsycopgPipeline(CursorInterceptor):
         super().run(call)
 
     def before_other(self) -> None:
-        """Send the writes before a statement of the driver's, whose user gets the driver's errors."""
+        """Send the writes before a statement of the driver, whose user gets the driver's errors."""
         if self._has_kept():
             send_in_pipeline(self.driver, self._next_batch().calls())
 
@@ -210,7 +210,7 @@ class PsycopgPipeline(CursorInterceptor):
         return bool(self._kept)
 
     def note_next(self, statement: str, parameters: Any, context: Any) -> None:
-        """Note the statement that is executed next, and send the kept writes where it cannot wait."""
+        """Note the statement that is executed next; send the kept writes if it cannot wait."""
         if self._failure is not None:
             return
         self._executes = True
@@ -219,7 +219,7 @@ class PsycopgPipeline(CursorInterceptor):
         self._next = None
         if self._waits(statement, parameters, context):
             updated = context.compiled.statement.table.description if context.isupdate else None
-            self._next = Write(statement, parameters, context.executemany, updated)
+            self._next = KeptWrite(statement, parameters, context.executemany, updated)
         else:
             self.send_writes()
 
@@ -230,7 +230,7 @@ class PsycopgPipeline(CursorInterceptor):
         return _can_wait(statement, parameters, context, cache)
 
     def before_commit(self) -> None:
-        """Send the writes that are kept back, where it may be with COMMIT, and keep no more."""
+        """Send the kept writes, with COMMIT if possible, and stop keeping writes back."""
         try:
             assert self._may_commit is not None
             self.send_writes(commit=self._may_commit())
@@ -278,9 +278,9 @@ class _Batch:
     """
 
     def __init__(
-        self, writes: Sequence[Write], make_cursor: Callable[[], Any], last: str | None
+        self, writes: Sequence[KeptWrite], make_cursor: Callable[[], Any], last: str | None
     ) -> None:
-        rows: list[tuple[Write | None, str, Any, bool | None]] = [
+        rows: list[tuple[KeptWrite | None, str, Any, bool | None]] = [
             (write, write.sent, row, write.many or None) for write in writes for row in write.rows
         ]
         if last is not None:
@@ -295,7 +295,7 @@ class _Batch:
             yield partial(cursor.execute, text, row, prepare=prepare)
             self._sent += 1
 
-    def failed(self, error: Any) -> Write | None:
+    def failed(self, error: Any) -> KeptWrite | None:
         """Return the write that has this error; None: the last statement."""
         at = self._sent
         if self.last is not None and error.sqlstate is None and at == len(self._rows):
@@ -307,14 +307,14 @@ class _Batch:
 
 
 _KEEPING: Final = "sa_doclock_pipeline"
-"""The attribute of a Connection with the pipeline that keeps its writes back now.
+"""The attribute of a Connection with the pipeline that keeps its writes back.
 
-It does not keep the pipeline alive, which has the connection.
+It does not keep the pipeline alive, which refers to the connection.
 """
 
 
 def keeps_writes(connection: Connection) -> bool:
-    """Return whether every statement of this connection goes through a pipeline of ours now."""
+    """Return whether every statement of this connection passes through a pipeline of ours now."""
     return hasattr(connection, _KEEPING)
 
 
@@ -383,10 +383,10 @@ _limited: Final[WeakSet[Connection]] = WeakSet()
 
 
 def keep_idle_clock(connection: Connection) -> None:
-    """Have the server count the idle time of this transaction after ``executemany()`` too.
+    """Let the server count the idle time of this transaction after ``executemany()`` too.
 
-    psycopg sends the rows in a pipeline of its own, which stops the server's clock of an idle
-    transaction: see pipeline.py.  Inside of a pipeline of ours it opens none.
+    psycopg sends the rows in a pipeline, which stops the server's clock of an idle transaction: see
+    pipeline.py.  Inside a pipeline of ours it opens none.
     """
     _limited.add(connection)
     listen_once(type(connection.dialect), {"do_executemany": _execute_many})

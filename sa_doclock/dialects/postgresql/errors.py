@@ -1,4 +1,4 @@
-"""The errors of PostgreSQL: their SQLSTATEs, and how a driver gives them."""
+"""The errors of PostgreSQL: their SQLSTATEs, and how a driver reports them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _ELSEWHERE = ErrorCode(
 )
 
 CACHED_PLAN = "0A000_RevalidateCachedQuery"
-"""0A000 of this routine of the server: DDL has changed the columns that a prepared statement returns.
+"""0A000 of this routine of the server: DDL has changed the columns that a prepared statement
+returns.
 
-The routine alone tells it from others, in every language of the server; asyncpg decides by it too.
+Only the routine distinguishes it, in every language of the server; asyncpg decides by it too.
 """
 
 

@@ -1,12 +1,12 @@
-"""The limits of a lock: its lock_timeout, for a few rows the statement_timeout too, and the time that it is held.
+"""The limits of a lock: its lock_timeout, for a few rows also the statement_timeout, and the hold limit.
 
-PostgreSQL waits for each row, and behind another session that waits it waits twice: for the turn,
-and for the row.  A lock of a few rows by their keys takes time only while it waits, so that a limit
-of the whole statement limits the sum.
+PostgreSQL waits for each row, and behind another waiter it waits twice: for its turn, and for the
+row.  A lock of a few rows by key takes time only while it waits, so a limit of the whole statement
+limits the sum.
 
-The limits outlast the statement, and are put back after it.  Settings of our own keep the old
-values on the server, so that nobody has to ask; they end with the transaction or savepoint, as the
-limits do.  Those of a transaction that holds locks are set for this transaction alone.
+The limits outlast the statement, and are restored after it.  Settings of our own keep the old
+values on the server, which saves a question; like the limits, they end with the transaction or
+savepoint. The limits of a transaction that holds locks apply to this transaction only.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ _OF_BOTH: Final = _statements(_WRITE_BOTH, _RESTORE_BOTH)
 
 
 class LockLimit(NamedTuple):
-    """The statements around a lock that limit its waits, and the limits, as the server reads them."""
+    """The statements around a lock that limit its waits, and the limits in the server's format."""
 
     statements: _Statements
     lock: str
     whole: str
     parameters: tuple[str, ...]
-    """Those of ``statements.write``."""
+    """The parameters of ``statements.write``."""
 
     def as_sent(self) -> tuple[str, str]:
-        """Return the statement before the lock, its parameters put in, and the one after it."""
+        """Return the statement before the lock, with its parameters inlined, and the one after it."""
         quoted = tuple(f"'{value}'" for value in self.parameters)
         return self.statements.write % quoted, self.statements.restore
 
@@ -86,7 +86,7 @@ class LockLimit(NamedTuple):
 # Threads: a cached pure function.
 @lru_cache(maxsize=16)  # a program has few limits
 def lock_limit(seconds: float, *, few_rows: bool) -> LockLimit:
-    """Return the limit of one statement that locks.
+    """Return the limit of one locking statement.
 
     :param few_rows: it locks a few rows by their keys, so that the whole statement is limited.
     """
@@ -98,7 +98,7 @@ def lock_limit(seconds: float, *, few_rows: bool) -> LockLimit:
 
 
 def waits_for_lock(statement: str) -> bool:
-    """Return whether this text is that of a statement which waits for a lock."""
+    """Return whether this is the text of a statement that waits for a lock."""
     # any() costs three times as much, and each statement in a lock's block comes here.
     return (
         "FOR UPDATE" in statement
@@ -112,7 +112,7 @@ def waits_for_lock(statement: str) -> bool:
 def limited_block(connection: Connection, seconds: float) -> Iterator[None]:
     """Limit each wait of this block, whatever its statements are.
 
-    An error must have been undone by the rollback of a savepoint before it leaves the block.
+    A rollback to a savepoint must have undone an error before it leaves the block.
     """
     limit = lock_limit(seconds, few_rows=False)
     connection.execute(limit.statements.write_clause, {"lock": limit.lock})
@@ -127,7 +127,7 @@ def limited_block(connection: Connection, seconds: float) -> Iterator[None]:
 
 @contextmanager
 def limited_locks(connection: Connection, seconds: float, *, few_rows: bool) -> Iterator[None]:
-    """Limit each lock of this block by a statement before it and another one after it.
+    """Limit each lock of this block by a statement before it and another after it.
 
     For a driver that cannot send several statements in one round trip.
     """
@@ -174,7 +174,7 @@ class PostgreSQLWaits(LockWaits):
     """The waits of PostgreSQL, limited by settings around the lock."""
 
     limiting: ClassVar[Callable[..., AbstractContextManager[None]]] = staticmethod(limited_locks)
-    """Returns the block of a lock: of a connection, seconds and ``few_rows``."""
+    """Returns the block of a lock; takes a connection, seconds and ``few_rows``."""
 
     def limited(
         self,
@@ -208,7 +208,7 @@ _LIMITED: Final = (
 
 
 def after_lock(connection: Connection, seconds: float) -> str:
-    """Return the statement that is sent in one go with the lock, behind it.
+    """Return the statement that is sent right after the lock, in the same round trip.
 
     The server executes it when the lock is granted.
     """

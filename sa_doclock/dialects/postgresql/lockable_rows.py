@@ -1,4 +1,4 @@
-"""Relations of PostgreSQL whose rows FOR UPDATE does not lock, without an error: some views, foreign tables."""
+"""Relations of PostgreSQL whose rows FOR UPDATE silently does not lock: some views, foreign tables."""
 
 from __future__ import annotations
 
@@ -57,11 +57,12 @@ _REASONS: Final = {
 
 
 def check_rows(connection: Connection, name: str) -> bool | None:
-    """Raise LockNotSupported for a relation whose rows, or some, are not locked by FOR UPDATE.
+    """Raise LockNotSupported if FOR UPDATE does not lock the rows of this relation, or not all.
 
-    :param name: as it stands in a statement.
-    :returns: None: there is no such relation.
-    :raises DBAPIError: as if the lock had met it.  It has ended the transaction, and is raised once.
+    :param name: as in a statement.
+    :returns: None: the relation does not exist.
+    :raises DBAPIError: as the lock would raise it.  It has ended the transaction, and is raised
+        once.
     """
     try:
         for kind, may_be_unlocked in ask_driver(connection, _QUESTION, name=name):

@@ -1,4 +1,4 @@
-"""The holders of a row of PostgreSQL, and the waits: by the row itself, and by pg_locks."""
+"""The holders of a row of PostgreSQL, and the waits: from the row itself, and from pg_locks."""
 
 from __future__ import annotations
 

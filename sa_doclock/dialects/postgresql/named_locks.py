@@ -1,7 +1,7 @@
-"""The named locks of PostgreSQL: advisory locks, by a number of 64 bits.
+"""The named locks of PostgreSQL: advisory locks, by a 64-bit number.
 
-The number is the beginning of a SHA-256 of the key, computed here.  The hashes of the server can be
-inverted: who chooses a part of a key, such as a user name, could choose the number of any other.
+The number is the beginning of a SHA-256 of the key, computed here.  The server's hashes can be
+inverted: whoever chooses a part of a key, such as a user name, could hit the number of any other.
 docs/named-locks.md tells other programs how to compute it.
 """
 
@@ -26,7 +26,7 @@ _NOT_IN_COMMENT: Final = re.compile(r"[^\w .:/@+=,#-]")
 _LONGEST_IN_COMMENT: Final = 100
 
 OLD_KEYS: Final = "doclock_old_keys"
-"""An execution option of engines: the number that earlier versions have computed is locked too."""
+"""An execution option of engines: also lock the number that earlier versions computed."""
 
 _NUMBER: Final = "CAST(:number AS bigint)"
 _OLD_NUMBER: Final = "hashtextextended(:key, 0)"
@@ -58,7 +58,7 @@ def number_of(key: str) -> int:
 class PostgreSQLNamedLocks(NamedLocks):
     """Advisory locks of the transaction.
 
-    :param waits: limits them as those of rows.
+    :param waits: limits them like row locks.
     """
 
     def __init__(self, waits: LockWaits) -> None:
@@ -80,7 +80,7 @@ class PostgreSQLNamedLocks(NamedLocks):
 def lock_key(connection: Connection, key: str, lock: LockOptions) -> Row[Any] | None:
     """Lock the number of this key to the end of the transaction.
 
-    :returns: a row whose first value is False where NoWait has not got it; None on a standby.
+    :returns: a row whose first value is False if NoWait did not get it; None on a standby.
     """
     number = number_of(key)
     remember_key(key, str(number))

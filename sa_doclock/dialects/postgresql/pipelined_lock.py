@@ -1,4 +1,4 @@
-"""A lock of PostgreSQL by psycopg 3, and all that is sent with it in one round trip."""
+"""A lock of PostgreSQL by psycopg 3, and the statements that are sent with it in one round trip."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class _EarlyRead(NamedTuple):
     text: str
     parameters: Mapping[str, Any]
     cursor: Any
-    """The driver's own; it has no result where the server has not come to the statement."""
+    """The driver's own; it has no result if the server has not reached the statement."""
 
 
 class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
-    """A lock is sent with its limit and its BEGIN; on demand also with the reads after it.
+    """Sends a lock with its limit and its BEGIN; on demand also with the reads after it.
 
-    It is the block in which the lock is taken.  The result of an early read is given to the
-    statement that asks for it next, word for word.  The first statement that is another one
-    discards all results: it might have written.  Where an early read has aborted the transaction
-    and no statement has asked for it, the end of the block raises its error.
+    It is the block in which the lock is taken.  The result of an early read goes to the identical
+    statement if that comes next.  The first other statement discards all results: it might have
+    written. If an early read has aborted the transaction and no statement has asked for it, the end
+    of the block raises its error.
 
-    :param seconds: how long to wait for the lock; None: as the server is configured.
+    :param seconds: how long to wait for the lock; None: the server's configuration.
     :param reads: returns the early reads, when the first lock is taken; None: there are none.
-    :param few_rows: the lock is of a few rows by their keys, so that its whole statement is limited.
-    :param after: a statement that is sent once, right behind the first lock.
+    :param few_rows: it locks a few rows by their keys, so that its whole statement is limited.
+    :param after: a statement that is sent once, right after the first lock.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
         few_rows: bool = False,
         after: str | None = None,
     ) -> None:
-        super().__init__(connection)
+        self.connection, self.driver = connection, connection.connection.driver_connection
         self._after = after
         self._limit = None if seconds is None else lock_limit(seconds, few_rows=few_rows)
         self._reads = reads
@@ -94,7 +94,14 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
         self._early = []
         call = partial(cursor.own.execute, query, params, **options)
         if isinstance(query, str) and waits_for_lock(query):
-            calls = self._with_limits(call)
+            calls: list[Call] = [call]
+            if self._limit is not None:
+                sent = self._limit.statements
+                write = Unread(sent.write, self._limit.parameters, self.cursor)
+                calls = [write, call, Unread(sent.restore, (), self.cursor)]
+            if self._after is not None:
+                calls.append(Unread(self._after, (), self.cursor))
+                self._after = None
             if self._reads is None:
                 send_in_pipeline(self.driver, calls)
             else:
@@ -121,17 +128,6 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
             # The lock was granted.  The statement that asks for this read raises its error.
             self._failure = error
         self._early = early
-
-    def _with_limits(self, call: Call) -> list[Call]:
-        calls: list[Call] = [call]
-        if self._limit is not None:
-            sent = self._limit.statements
-            write = Unread(sent.write, self._limit.parameters, self.cursor)
-            calls = [write, call, Unread(sent.restore, (), self.cursor)]
-        if self._after is not None:
-            calls.append(Unread(self._after, (), self.cursor))
-            self._after = None
-        return calls
 
     def _early_reads(self, reads: Iterable[Read]) -> list[_EarlyRead]:
         if self.connection.get_execution_options().get("schema_translate_map"):
@@ -181,7 +177,7 @@ class _Template(NamedTuple):
     text: str
     values: Mapping[str, Any]
     types: Mapping[str, TypeEngine[Any]]
-    """Of the values that are processed."""
+    """Of the values that have processors."""
 
 
 # Global: a statement that reads parts is the same object each time, in all sessions.  An entry must

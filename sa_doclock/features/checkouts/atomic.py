@@ -49,7 +49,7 @@ def compared_with_checkouts(
 
 
 def _locked(part: Any, target: Target, write: Write) -> set[DocumentKey]:
-    """Lock the rows of the target that the statement is about to write, and return their documents."""
+    """Lock the target's rows that the statement is about to write, and return their documents."""
     mapper, root = target.mapper, target.root
     touched = touched_rows(write, target, to_lock=True)
     if touched is None or target.unclear or mapper is None:
@@ -64,7 +64,7 @@ def _locked(part: Any, target: Target, write: Write) -> set[DocumentKey]:
     return {
         (root.class_, header)
         for given in write.given
-        # Past the session's own execute(): the lock is none of a document.
+        # Session.execute() itself: this is no lock of a document.
         for row in Session.execute(session, locking, given, **write.how).all()
         for header in resolver.headers_of_row(mapper, tuple(row[:width]))
     }

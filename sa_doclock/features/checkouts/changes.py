@@ -1,4 +1,4 @@
-"""The check-outs of one session: how they are made, renewed, taken over, ended, and read."""
+"""The check-outs of one session: made, renewed, taken over, ended, and read."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from ...errors import CheckoutLost, DocLockError
 from ...events import listened
 from ...keys import Identity, document_label, is_storable, key_text, public_key
 from ...options import LockOptions, LockTimeout, check_time
+from .check_outs import check_class, checkouts_of
 from .conditions import ANYBODY, lost, owned_by
-from .keys import DocumentName, document_name, read_key, table_name
-from .part import check_class, checkouts_of
-from .rows import MILLISECOND, CheckoutRow, CheckoutRows
+from .key_texts import DocumentName, document_name, read_key, table_name
 from .table import LONGEST_NOTE, LONGEST_OWNER
+from .table_rows import MILLISECOND, CheckoutRow, CheckoutRows
 
 CheckoutOrEpoch = Checkout | tuple[type[Any], Any, int]
 """A check-out; or its document, by class and key, and its epoch."""
@@ -88,7 +88,7 @@ def check_lease(lease: LockTimeout) -> timedelta:
 
 
 class CheckOutCalls:
-    """The check-outs of one session, as its methods ask for them; their docstrings have the promises.
+    """The check-outs of one session; its methods, which have the promises, call this.
 
     :param lock: the session's ``get_one_entity()``.
     :raises LockMisuse: the session was made without ``checkouts=``.
@@ -112,7 +112,7 @@ class CheckOutCalls:
     ) -> Checkout:
         """Check a document out.
 
-        :param takes_over: also where another owner has it.
+        :param takes_over: even if another owner has it.
         """
         condition = ANYBODY if takes_over else owned_by(owner)
         check_owner(owner)
@@ -168,7 +168,7 @@ class CheckOutCalls:
         return self._report(replace(before, **values).as_checkout(root, identity), change)
 
     def renew(self, given: CheckoutOrEpoch, lease: timedelta | float | None) -> Checkout:
-        """Write another end of a check-out.  :raises CheckoutLost: it is over."""
+        """Set a new end of a check-out.  :raises CheckoutLost: it has ended."""
         time = None if lease is None else check_lease(lease)
         with _undone_if_refused(self._state):
             checkout = self._checkout_of(given)
@@ -187,7 +187,7 @@ class CheckOutCalls:
             return self._report(renewed, "renewed")
 
     def check_in(self, given: CheckoutOrEpoch) -> None:
-        """Write that a check-out has ended.  :raises CheckoutLost: it is over already."""
+        """End a check-out.  :raises CheckoutLost: it has ended already."""
         with _undone_if_refused(self._state):
             checkout = self._checkout_of(given)
             rows, name = self._rows_to_change(checkout)
@@ -225,7 +225,7 @@ class CheckOutCalls:
         return root, identity
 
     def find(self, entity: type[Any], ident: Any, *, expired: bool) -> Checkout | None:
-        """Return the check-out of a document; None where nobody has it, or had it last."""
+        """Return the check-out of a document, or None."""
         self._state.transaction.refuse()
         root, identity = self._root_and_key(entity, ident)
         rows, name = self._rows_and_name(root, identity)
@@ -236,7 +236,7 @@ class CheckOutCalls:
     def find_all(
         self, entity: type[Any] | None, owner: str | None, *, expired: bool
     ) -> list[Checkout]:
-        """Return the check-outs of this class, or of all classes, from the oldest on."""
+        """Return the check-outs of this class, or of all classes, the oldest first."""
         self._state.transaction.refuse()
         if not isinstance(owner, (str, type(None))):
             raise TypeError(f"owner must be a str or None, not {key_text(owner)}")
@@ -322,9 +322,9 @@ def _undone_if_refused(state: LockContext) -> Iterator[None]:
 
 
 def document_of(checkout: object) -> tuple[Mapper[Any], Identity]:
-    """Return the root and the key of the document of a check-out.
+    """Return the root and the key of a check-out's document.
 
-    :raises TypeError: it is none.
+    :raises TypeError: it is not a Checkout.
     """
     if not isinstance(checkout, Checkout):
         raise TypeError(f"checkout must be a Checkout, not {key_text(checkout)}")

@@ -26,11 +26,10 @@ from ...keys import key_text
 NAME: Final = "doclock_checkouts"
 
 LONGEST_OWNER: Final = 255
-"""The number of characters of an owner, as UTF-16 counts them: an index of SQL Server has 1,700 bytes at
-most."""
+"""The number of UTF-16 code units of an owner: an index of SQL Server has at most 1,700 bytes."""
 
 LONGEST_NOTE: Final = 65_535
-"""The number of bytes of a note in UTF-8: those of a TEXT of MySQL."""
+"""The number of bytes of a note in UTF-8: those of MySQL's TEXT."""
 
 COLUMNS: Final = ("id", "document", "ident", "owner", "epoch", "since", "until", "lease", "note")
 
@@ -113,7 +112,7 @@ def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = No
 
 
 def check_table(table: object) -> Table:
-    """Return the table.  :raises TypeError: it is none that :func:`checkout_table` has made."""
+    """Return the table.  :raises TypeError: :func:`checkout_table` did not make it."""
     if not isinstance(table, Table) or not set(COLUMNS) <= set(table.columns.keys()):
         raise TypeError(f"checkouts must be a table made by checkout_table(), not {table!r}")
     return table

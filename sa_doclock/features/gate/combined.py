@@ -1,8 +1,8 @@
-"""The calls of gate.run(), which stand in the queues of a gate; the first of a queue runs what waits.
+"""The calls of gate.run() in the queues of a gate; the head of a queue runs the functions.
 
 It locks the document, runs the functions of the queue in order of arrival, and saves them with one
-flush and one COMMIT.  It goes on until its own function is answered; then the next one is the first.
-A call stays in its queue until it is answered, so that one that has to run again keeps its place.
+flush and one COMMIT.  It continues until its own function is answered; then the next call is the
+head.  A call stays in its queue until it is answered, so one that must run again keeps its place.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _REMEMBERED: Final = 1000  # queues whose failure points are kept
 class Failures:
     """The failures of one queue, which decide how many functions share its next transaction.
 
-    If a flush fails, the transaction is undone, and half of its functions run again, until one is
-    alone: the error is its own.  Where functions fail so often that this would take longer than a
-    transaction each, each gets one, and the next caller waits at the server meanwhile: as without the
-    gate.
+    If a flush fails, the transaction is rolled back, and half of its functions run again, until one
+    is alone: the error is its own.  If functions fail so often that this takes longer than one
+    transaction each, each gets its own, and the next caller waits at the server meanwhile, as
+    without the gate.
 
-    :ivar points: what the failures have cost, less the answers since.
-    :ivar suspects: the number of functions at the front of which one made a flush fail.
+    :ivar points: the cost of the failures, less the answers since.
+    :ivar suspects: the number of functions at the front, one of which made a flush fail.
     """
 
     points = suspects = 0
@@ -46,7 +46,7 @@ class Failures:
         return Turn(head, most=1 if alone else most, alone=alone)
 
     def count(self, turn: Turn) -> None:
-        """Count what a transaction has cost, and what it has answered."""
+        """Count the cost of a transaction, and its answers."""
         done = sum(call.is_done for call in turn.taken)
         left = 0 if turn.is_found else max(self.suspects - done, 0)
         self.suspects = turn.suspects or left

@@ -77,17 +77,17 @@ class Call(QueueEntry):
         return self.turn is None and not self.is_done
 
     def named(self, error: DocLockError) -> DocLockError:
-        """Return the error, with the document in its text."""
+        """Return the error with the document's name in its text."""
         add_document(error, self.entity, self.ident, LockOptions.ForUpdate, "the gate")
         return error
 
     def left(self) -> float | None:
-        """Return the seconds that it may still wait for its turn; None: any time."""
+        """Return the seconds for which it may still wait; None: unlimited."""
         seconds = self.seconds
         return seconds and max(seconds - (time.monotonic() - self.started), 0.0)
 
     def invoke(self, turn: Turn, session: Any, document: Any) -> Any:
-        """Return what the function returns, called in the context of its caller."""
+        """Call the function in the context of its caller; return its result."""
         self.context.run(running.set, turn)
         if not self.is_task:
             return self.context.run(self.function, session, document)
@@ -95,16 +95,16 @@ class Call(QueueEntry):
         return await_only(_result_of(task))
 
     def forget(self) -> None:
-        """Forget the result of a turn that was undone: the function runs again."""
+        """Forget the result of a turn that was rolled back: the function runs again."""
         self.value, self.error, self.on_commit, self.is_skipped = None, None, (), False
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Make its result final; the error counts unless its function raised one of its own."""
+        """Make its result final; an error of its own function takes precedence."""
         self.error = self.error or error
         self.is_done = True
 
     def result(self) -> Any:
-        """Return what the function returned, which is saved; or raise."""
+        """Return the function's saved result, or raise."""
         if not self.is_done:  # its task was cancelled
             begun = "the task that waited for it was cancelled"
             self.finish(self.named(_doubt(begun) if self.turn else interrupted()))
@@ -143,17 +143,17 @@ async def _result_of(task: asyncio.Future[Any]) -> Any:
 
 
 running: ContextVar[Turn | None] = ContextVar("sa_doclock.combined", default=None)
-"""The turn whose function this thread or task is in."""
+"""The turn whose function this thread or task runs."""
 
 
 class Turn(SessionPart):
     """One transaction, and the calls whose functions share it.
 
     :param head: the call whose caller runs the turn.
-    :param most: the number of functions that it may have.
+    :param most: the largest number of functions.
     :param alone: the next callers wait for its transaction at the server.
     :ivar taken: the calls whose functions have begun, in order of arrival.
-    :ivar standing: some that were behind them when the gate looked last.
+    :ivar standing: some that were behind them when the gate last looked.
     """
 
     error: BaseException | None = None  # the transaction's error, and so every caller's
@@ -223,7 +223,7 @@ class Turn(SessionPart):
     # The transaction.
 
     def run(self, take: Callable[[], Call | None], note_granted: Callable[[], object]) -> None:
-        """Lock, run, save; no error comes out but an interruption of this thread.
+        """Lock, run, save; raise nothing but an interruption of this thread.
 
         :param take: returns the next call, which it adds to ``taken``.
         :param note_granted: lets the next caller follow, and wait for this one at the server.
@@ -462,7 +462,7 @@ class Turn(SessionPart):
             culprit.is_skipped = True
 
     def settle(self) -> None:
-        """Finish the calls of which all is known; the others run again.  It may be called twice."""
+        """Finish the calls whose outcome is known; the others run again.  Safe to call twice."""
         is_known = self.is_saved or self.error is not None
         if self._is_sent and not is_known:
             self.error = self.head.named(_doubt("the thread that committed it was interrupted"))

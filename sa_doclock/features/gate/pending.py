@@ -1,6 +1,6 @@
-"""The changes of a function so far: those that are pending, and the statements that it sent.
+"""The changes of a function so far: pending ones, and executed statements.
 
-Whoever cannot be sure says that something was changed, which costs a transaction and no data.
+In doubt, a change is assumed, which costs a transaction and loses no data.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ...sqlalchemy_internals import all_mappers
 
 
 def pending_changes(session: Session) -> list[object]:
-    """Return what is pending in the session, to be compared with a later moment.
+    """Return the pending changes of the session, for a later comparison.
 
-    It has the objects, and not their id(), which another one may have later.
+    The list has the objects, not their id(), which another object may get later.
     """
     found: list[object] = [*session.deleted]
     if found:
@@ -48,12 +48,14 @@ def pending_changes(session: Session) -> list[object]:
 
 
 def is_same(before: Sequence[object], after: Sequence[object]) -> bool:
-    """Return whether nothing was changed between the two."""
+    """Return whether nothing changed between the two."""
     return len(before) == len(after) and all(map(operator.is_, before, after))
 
 
 def has_row_twice(session: Session) -> bool:
-    """Return whether the session may have a row as objects of two classes, which do not follow each other."""
+    """Return whether the session may have a row as objects of two classes, which do not update each
+    other.
+    """
     several = _classes_of_one_table()
     objects = (*session.identity_map.values(), *session.new) if several else ()
     return len(several & {inspect(instance).mapper.base_mapper.class_ for instance in objects}) > 1
@@ -72,7 +74,7 @@ def _classes_of_one_table() -> frozenset[type[Any]]:
 def may_write(compiled: Any) -> bool:
     """Return whether a statement may have changed something.
 
-    :param compiled: None: it is a text that SQLAlchemy has not read.
+    :param compiled: None: a text that SQLAlchemy has not parsed.
     """
     if compiled is None:
         return True

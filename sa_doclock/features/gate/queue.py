@@ -1,8 +1,8 @@
 """The queues of a gate, in which sessions and the callers of gate.run() wait before they connect.
 
 The gate cannot deadlock.  Only a transaction's first lock queues here, before the session has a
-connection, so a session that waits here holds nothing that another could wait for.  Of several
-documents that one call asks for it may hold the first ones; every call takes them in ascending order.
+connection, so a session that waits here holds nothing for which another could wait.  A call for
+several documents may hold the first ones; every call takes them in ascending order.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class QueueEntry:
 
     @property
     def waits(self) -> bool:
-        """Return whether it counts as one that waits."""
+        """Return whether it counts as waiting."""
         return not self.admitted
 
     def may_follow(self, admitted: Sequence[QueueEntry]) -> bool:
-        """Return whether it may go to the server, where these are."""
+        """Return whether it may go to the server while these are there."""
         if not admitted or (self.shared and _are_readers(admitted)):
             return True
         follows = self.next_may_follow and len(admitted) < self.most_at_server
@@ -59,7 +59,7 @@ def _are_readers(admitted: Iterable[QueueEntry]) -> bool:
 
 
 def under_mutex(method: Callable[Concatenate[Q, P], T]) -> Callable[Concatenate[Q, P], T]:
-    """Call a method of the queues under their mutex; at its end those leave who came meanwhile."""
+    """Call a method of the queues under their mutex; at its end, remove entries that left meanwhile."""
 
     # A decorator, not a context manager: an interruption before the first line of a Python
     # ``__exit__()`` would leave the mutex locked.
@@ -87,7 +87,7 @@ class GateQueues:
         _gates.add(self)
 
     def reset(self) -> None:
-        """Forget all who wait."""
+        """Forget all waiters."""
         # The queue of each document in order of arrival: admitted entries come first.
         self.documents: dict[Hashable, dict[QueueEntry, None]] = {}
         self.leaving: deque[QueueEntry] = deque()
@@ -98,14 +98,14 @@ class GateQueues:
     @property
     @under_mutex
     def waiting(self) -> int:
-        """The number of those that wait now."""
+        """The number of waiting entries."""
         return sum(entry.waits for queue in self.documents.values() for entry in queue)
 
     @under_mutex
     def join(self, entry: QueueEntry, *, under_asyncio: bool) -> None:
-        """Stand in the queue; the entry has a wakeup unless it was admitted at once.
+        """Join the queue; the entry has a wakeup unless it is admitted at once.
 
-        Whoever calls it has to call ``leave()`` in the end, whatever this call has met.
+        The caller must call ``leave()`` in the end, even after an error.
         """
         self.documents.setdefault(entry.key, {})[entry] = None
         self._admit(entry.key)
@@ -114,7 +114,7 @@ class GateQueues:
 
     @under_mutex
     def note_granted(self, entries: Iterable[QueueEntry]) -> None:
-        """Note that the database has granted their locks."""
+        """Record that the database has granted their locks."""
         for entry in entries:
             if entry.admitted and not entry.granted:
                 entry.granted = True
@@ -127,10 +127,10 @@ class GateQueues:
         return bool(queue) and not (shared and _are_readers(queue))
 
     def leave(self, entries: Iterable[QueueEntry]) -> None:
-        """Give up these entries, a second time too.
+        """Remove these entries; repeating this is safe.
 
-        A garbage collection may call it, also in the midst of a change of the queues: then they
-        leave at the end of that.
+        A garbage collection may call it, even during a change of the queues: then they leave at the
+        end of that.
         """
         self.leaving.extend(entries)
         with self.mutex:

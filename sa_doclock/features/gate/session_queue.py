@@ -1,4 +1,4 @@
-"""The queue of one session at a gate: when it waits, for how long, and when it leaves."""
+"""The queue of one session at a gate: when and for how long it waits, and when it leaves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .queue import QueueEntry
 _STEPS = 10  # rounds the remaining time: some servers take it in the text of the statement
 
 Places = dict[QueueEntry, Sequence[Hashable]]
-"""The entries of a session in the queues, each with what is in the ledger once it is granted."""
+"""The entries of a session in the queues, each with the ledger's names of its granted locks."""
 
 _LIMIT = "sa_doclock.features.gate.longest_wait"
 
@@ -39,7 +39,7 @@ _LIMIT = "sa_doclock.features.gate.longest_wait"
 class SessionQueue(SessionPart):
     """The places of one session at a gate.
 
-    :ivar waits_in: the gate and the key of the queue that the session waits in now, or None.
+    :ivar waits_in: the gate and the key of the queue in which the session waits now, or None.
     """
 
     def __init__(self, gate: DocumentGate, state: LockContext) -> None:
@@ -140,7 +140,7 @@ class SessionQueue(SessionPart):
         return {(where, schema, document): [document] for document in documents}
 
     def is_in(self, queue: tuple[DocumentGate, Hashable]) -> bool:
-        """Return whether this session was admitted from this queue; another thread may ask."""
+        """Return whether this session was admitted from this queue; another thread may call it."""
         gate, key = queue
         return gate is self.gate and any(
             place.key == key and place.admitted for place in [*self._places]

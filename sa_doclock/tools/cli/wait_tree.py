@@ -1,4 +1,6 @@
-"""The picture of ``sa-doclock waits``: a sentence, and the trees as far as the screen has lines."""
+"""The picture of ``sa-doclock waits``: a sentence, and as much of the trees as the screen has lines
+for.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _LINE = re.compile(r"[\w./\\-]+\.py:\d+")
 
 
 def summary_of(forest: Sequence[Node]) -> str:
-    """Return the sentence: the waiters, their lock, and the connection that most of them wait for.
+    """Return the sentence: the waiters, their lock, and the connection for which most of them wait.
 
     :param forest: not empty.
     """
@@ -71,10 +73,10 @@ def _count(number: int, noun: str) -> str:
 
 
 def line_of(connection: LockConnection) -> str | None:
-    """Return the line of the program, such as ``shop/orders.py:31``, if it has told it to the server.
+    """Return the line of the program, such as ``shop/orders.py:31``, if the server knows it.
 
     It may be in the name of the application, or in a comment at the beginning or the end of the
-    statement: the last one, which need not be the one that took the lock.
+    last statement, which need not be the one that took the lock.
     """
     texts = [connection.application or "", *_comments(connection.statement or "")]
     found = (_LINE.search(text) for text in texts)
@@ -105,9 +107,9 @@ _EVERYTHING = "--all shows every connection in full"
 def picture_of(waits: Sequence[LockWait], out: Console, *, everything: bool) -> RenderableType:
     """Return the waits as a sentence and a tree, not higher than the console.
 
-    If the trees have no room, each connection has one line and its statement another one, those
-    that wait longest come first, and the others are counted.  The time that it takes grows with
-    the number of waits, whether they are drawn or counted.
+    If the trees do not fit, each connection and each statement gets one line, the longest waiters
+    come first, and the others are counted.  The time grows with the number of waits, drawn or
+    counted.
 
     :param waits: the longest first.
     :param everything: of any height, each connection in full.

@@ -1,4 +1,4 @@
-"""Checks of check-outs: their table, and the clock that they go by."""
+"""Checks of check-outs: their table and their clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ...features.checkouts import (
 from .check import Problem, Subject, check, problem_of_table
 
 _APART: Final = timedelta(seconds=30)
-"""More than clocks that are set by the network differ."""
+"""More than clocks that are synchronized over the network differ."""
 
 
 def _tables(subject: Subject) -> list[sa.Table]:
@@ -212,5 +212,5 @@ def clocks_apart(subject: Subject) -> Iterator[Problem]:
 
 
 def client_time() -> datetime:
-    """Return the time by the clock of this machine."""
+    """Return this machine's time."""
     return datetime.now(timezone.utc)

@@ -35,13 +35,13 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
     "mssql": checks_in(mssql),
     "sqlite": checks_in(sqlite),
 }
-"""The checks of one database alone, by SQLAlchemy's name of the dialect."""
+"""The checks for one database only, by SQLAlchemy's name of the dialect."""
 
 COMMON_CHECKS: Final[Sequence[Check]] = checks_in(every_database, models, checkouts)
 """The checks of every database."""
 
 _COMPATIBLE: Final = frozenset({postgresql.compatible, innodb.compatible, mssql.compatible})
-"""The only checks of a server that locks no rows: the others are about locks that are refused there."""
+"""The only checks of a server that locks no rows: the others concern locks that are refused there."""
 
 NOT_CHECKED: Final = "not-checked"
 

@@ -22,7 +22,7 @@ _OWN_ID: Final[Mapping[str, str]] = {
     "mysql": "SELECT CONNECTION_ID()",
     "mariadb": "SELECT CONNECTION_ID()",
 }
-"""The server's own id of the connection, where the driver was told one too."""
+"""The server's own id of the connection, if the driver reports one too."""
 
 _MOST_CONNECTIONS: Final[Mapping[str, str]] = {
     "postgresql": (

@@ -1,4 +1,4 @@
-"""Checks of a pooler in front of PostgreSQL: it gives a client another connection, or another server."""
+"""Checks of a pooler in front of PostgreSQL: clients may get another connection, or another server."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _balances_reads(subject: Subject) -> bool:
 
 
 def cure_of_idle_limit(subject: Subject) -> str:
-    """Return how to limit idle transactions, as it is without harm behind this pooler, or behind none."""
+    """Return how to limit idle transactions without harm behind this pooler, or without one."""
     cure = "ALTER ROLE CURRENT_USER SET idle_in_transaction_session_timeout = '60s'"
     if _balances_reads(subject):
         first = _TO_PRIMARY.format(database=subject.engine.url.database)

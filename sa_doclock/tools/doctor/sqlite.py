@@ -105,7 +105,7 @@ def version(subject: Subject) -> Iterator[Problem]:
 
 
 def corrupts_wal(version: tuple[int, ...]) -> bool:
-    """Return whether this version of SQLite has the fault of WAL mode."""
+    """Return whether this version of SQLite has the WAL fault."""
     backports = any(
         version[:2] == backport[:2] and version >= backport for backport in _WAL_BACKPORTS
     )

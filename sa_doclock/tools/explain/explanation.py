@@ -1,4 +1,4 @@
-"""explain_lock(): a lock is sent as a session sends it, without its lock, and written down."""
+"""explain_lock(): sends a lock as a session does, but without locking, and records it."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _LEFT: Final = re.compile(
 
 
 def without_lock(statement: str) -> str:
-    """Return the statement without its lock; itself where it has none.
+    """Return the statement without its lock; unchanged if it has none.
 
-    :raises LockNotSupported: it would lock something all the same, so it is not sent.
+    :raises LockNotSupported: it would still lock something, so it is not sent.
     """
     sent = _BEGIN.sub("BEGIN", _TABLE_HINT.sub("WITH (NOLOCK)", _AT_THE_END.sub("", statement)))
     if _LEFT.search(sent):
@@ -85,16 +85,16 @@ class LockExplanation:
 
     :ivar database: the database, as ``"postgresql"``.
     :ivar level: the isolation level of a transaction that the lock begins; None: the database has
-        one level alone, or any will do.
-    :ivar statements: the statements in their order, with placeholders for values; a BEGIN of the
-        driver's own is not among them.
+        only one level, or any will do.
+    :ivar statements: the statements in order, with placeholders for values; without the driver's
+        own BEGIN.
     :ivar rows: the rows that are locked until the transaction ends; empty: none.
-    :ivar waits_for: the locks and statements that this lock waits for, or that wait for it.
-    :ivar notes: the differences of this database.
-    :ivar round_trips: how often the call waits for an answer of the server, the driver's own BEGIN
-        included; 0 on SQLite; None where they were not counted for this driver.
-    :ivar pipelined_round_trips: the same of a session with ``pipeline=True``; None where there is
-        no pipeline.
+    :ivar waits_for: the locks and statements for which this lock waits, or that wait for it.
+    :ivar notes: the particulars of this database.
+    :ivar round_trips: how often the call waits for an answer of the server, including the driver's
+        own BEGIN; 0 on SQLite; None if they were not counted for this driver.
+    :ivar pipelined_round_trips: the same for a session with ``pipeline=True``; None without a
+        pipeline.
     """
 
     entity: type[Any]
@@ -109,7 +109,7 @@ class LockExplanation:
     pipelined_round_trips: int | None = None
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return a text for people."""
         lines = [f"{self.entity.__name__} {lock_label(self.lock)} on {self.database}"]
         if self.level is not None:
             lines += [f"isolation level: {self.level}"]
@@ -136,27 +136,28 @@ def explain_lock(
     lock_timeout: LockTimeout = None,
     key: Collection[str] | None = None,
 ) -> LockExplanation:
-    """Return the statements, rows and waits of ``get_document(entity, key, lock)``, without blocking other transactions.
+    """Return the statements, rows and waits of ``get_document(entity, key, lock)``, without
+    blocking other transactions.
 
     The statements are those of a session that has locked such a document before.  They are sent
-    without their locks, for a row that is there, over a connection of its own: apart
-    from the locks, the database has accepted every statement shown.
+    without their locks, for an existing row, over a separate connection: so the database has
+    accepted every statement shown, apart from the locks.
 
     Example::
 
         print(explain_lock(engine, Order, LockOptions.ForUpdate))
 
-    :param engine_or_session: the database, or a session, whose database of this class it is; its
-        own ``lock_timeout`` and ``pipeline`` are left out.
+    :param engine_or_session: the engine, or a session that chooses the database of this class; the
+        session's own ``lock_timeout`` and ``pipeline`` are ignored.
     :param lock: with its modifiers; for SkipLocked the statements are those of ``entity_set()``.
-    :param lock_timeout: as for ``get_entity()``.
+    :param lock_timeout: as for ``get_entity()``, in seconds.
     :param key: the attributes of a unique key, as ``("provider", "event_id")``: the statements that
-        ``get_or_create_entity()`` sends for a row that is there, whose key has no NULL.
-    :raises LockNotSupported: this database, table or connection cannot give that lock; as the call
-        itself would raise it.  Or the table is empty, and only a type of the program knows a key; with
-        ``key``, it has no row with that key.
+        ``get_or_create_entity()`` sends for an existing row, whose key has no NULL.
+    :raises LockNotSupported: this database, table or connection cannot give that lock, as the call
+        itself would raise it.  Or the table is empty, and only a type of the program knows a key;
+        with ``key``, it has no row with that key.
     :raises TypeError: as ``get_entity()`` raises it for its arguments.
-    :raises ValueError: likewise; ``key`` names no unique key, and the text lists them.
+    :raises ValueError: likewise; ``key`` names no unique key, and the message lists them.
     """
     if isinstance(key, str):
         raise TypeError(f"key must be the attributes of a unique key, as ({key!r},), not {key!r}")
@@ -240,9 +241,9 @@ def _some_unique_key(
 
 def _lock(
     engine: Engine, entity: type[Any], key: Any, lock: LockOptions, seconds: float | None
-) -> _Recorder:
+) -> _PlanRecorder:
     """Take the lock as a program does; return its statements."""
-    recorder = _Recorder()
+    recorder = _PlanRecorder()
     with recorder.installed(engine), LockingSession(engine) as session:
         if LockOptions.SkipLocked in lock:
             statement = session.entity_set(entity, lock, lock_timeout=seconds)
@@ -265,7 +266,7 @@ def _absent_key(mapper: Mapper[Any]) -> Any:
 
 
 @dataclass
-class _Recorder:
+class _PlanRecorder:
     """The statements of one engine, each on one line, executed without their locks.
 
     :ivar first_lock: the position of the first locking statement, from 1; 0: none.

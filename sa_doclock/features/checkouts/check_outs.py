@@ -1,4 +1,4 @@
-"""CheckOuts: the locks of one session, which ask whether somebody has the document checked out."""
+"""CheckOuts: makes the locks of one session ask whether the document is checked out."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from ...guard import is_atomic
 from ...keys import DocumentKey, LockedName, document_label, public_key
 from ...options import LockOptions, base_of
 from .atomic import compared_with_checkouts
-from .conditions import FREE, Condition, condition_of
+from .conditions import FREE, CheckoutCondition, condition_of
 from .reader import CheckoutReader
-from .rows import CheckoutRow
+from .table_rows import CheckoutRow
 
 
 class _ReadRows:
@@ -54,7 +54,7 @@ class _ReadRows:
 class CheckOuts(SessionPart):
     """The check-outs of the documents that one session locks.
 
-    :param pipelined: questions under a lock travel with it, in a pipeline of the session.
+    :param pipelined: in the session's pipeline, questions are sent with their lock.
     :ivar reader: reads the rows of the table.
     """
 
@@ -69,7 +69,7 @@ class CheckOuts(SessionPart):
     # The hooks, in the order of SessionPart.
 
     def check_request(self, request: LockRequest) -> None:
-        """See :class:`Condition`: rows of this class can be checked out, and by such a lock."""
+        """See :class:`CheckoutCondition`: rows of this class can be checked out, and by such a lock."""
         given = request.given.get("checkout")
         if given is None or given is NOBODY:
             return
@@ -109,11 +109,11 @@ class CheckOuts(SessionPart):
     def bound(
         self, request: LockRequest, roots: Collection[Mapper[Any]], bind: Engine | Connection
     ) -> None:
-        """See :class:`SessionPart`: the check-outs are where the documents are."""
+        """See :class:`SessionPart`: a document's check-outs are in its database."""
         self.reader.binds.update(dict.fromkeys(roots, bind))
 
     def around_limit(self, limit: Limit) -> Limit:
-        """See :class:`SessionPart`: in the block of a pipeline, take the answer that came along."""
+        """See :class:`SessionPart`: in a pipeline, take the answer that came with the lock."""
         if not self._pipelined:
             return limit
 
@@ -131,19 +131,19 @@ class CheckOuts(SessionPart):
         return limit_and_ask
 
     def reads_along(self, request: LockRequest) -> Iterator[Read]:
-        """Yield the read that a pipeline sends with this lock: who has the document."""
+        """Yield the read that a pipeline sends with this lock: the check-out."""
         if _is_of_one(request):
             root, key = root_of(_mapper_of(request)), request.keys[0]
             yield self.reader.select(root, key, timed=_condition(request).gives)
 
     def around_write(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
-        """See :class:`SessionPart`: atomic_update() takes no lock of ours, under which it would be asked."""
+        """See :class:`SessionPart`: atomic_update() takes no lock that could compare check-outs."""
         if statement is not None and is_atomic(statement):
             return compared_with_checkouts(self, statement, parameters, how)
         return super().around_write(statement, parameters, how)
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """See :class:`Condition`: a document that may be held already is that of the caller."""
+        """See :class:`CheckoutCondition`: a document that is locked already must be the caller's."""
         given = request.given.get("checkout")
         if given is not None and declares(inspect(found).mapper, "checkout"):
             state: Any = inspect(found)
@@ -160,17 +160,17 @@ class CheckOuts(SessionPart):
         self.read_again()
 
     def read_again(self) -> None:
-        """Forget the rows read: the times are old, or the session itself changes the rows."""
+        """Forget the rows read: their times are old, or the session itself changes them."""
         self._read_rows.forget()
 
     def row(self, document: DocumentKey) -> CheckoutRow:
-        """Return the row of a document that is held, as it was under its lock."""
+        """Return the row of a locked document, as of its lock."""
         return self._read_rows.held[document]
 
     def _refused(
         self,
         documents: Sequence[DocumentKey | LockedName],
-        condition: Condition,
+        condition: CheckoutCondition,
         *,
         again: bool = False,
     ) -> Mapping[DocumentKey, CheckoutRow]:
@@ -234,7 +234,7 @@ class CheckOuts(SessionPart):
         return self.reader.read(documents, timed=timed)
 
     def _refusal(
-        self, document: DocumentKey, row: CheckoutRow, condition: Condition
+        self, document: DocumentKey, row: CheckoutRow, condition: CheckoutCondition
     ) -> DocLockError:
         entity, identity = document
         root: Mapper[Any] = inspect(entity)
@@ -250,7 +250,7 @@ def _mapper_of(request: LockRequest) -> Mapper[Any]:
     return request.mapper
 
 
-def _condition(request: LockRequest) -> Condition:
+def _condition(request: LockRequest) -> CheckoutCondition:
     return condition_of(request.given.get("checkout"))
 
 

@@ -1,7 +1,7 @@
 """The primary keys of documents as texts, and back.
 
-Two keys of a class are written the same only if they are the same, whatever program or driver
-writes them: in the form in which the database has the row's key, and not as the caller gives it.
+Two keys of a class have the same text only if they are equal, whatever program or driver writes
+them: the text is that of the key in the row, not of the caller's key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DIALECT: Final = DefaultDialect()  # a stored value must not depend on the driv
 class DocumentName(NamedTuple):
     """A document as the table of check-outs names it.
 
-    :ivar table: of its header, with its schema where that is given.
+    :ivar table: of its header, with its schema if given.
     :ivar ident: its primary key, as a text.
     :ivar id: a hash of both.
     """
@@ -53,13 +53,13 @@ def document_name(connection: Connection, root: Mapper[Any], identity: Identity)
 
 
 def table_name(connection: Connection, root: Mapper[Any]) -> str:
-    """Return the name of the header's table, with its schema where that is given."""
+    """Return the name of the header's table, with its schema if given."""
     table = own_table(root)
     return ".".join(part for part in (schema_of(connection, table), table.name) if part)
 
 
 def written_key(root: Mapper[Any], identity: Identity) -> str:
-    """Return the key as a text: of several columns as a list in JSON."""
+    """Return the key as a text: a JSON list for several columns."""
     columns = root.primary_key
     texts = [_written(column.type, value) for column, value in zip(columns, identity, strict=True)]
     if len(texts) == 1 and texts[0] is not None:

@@ -1,8 +1,8 @@
-"""Adoption: the object by which the ``with_for_update()`` of a session's statements are locks.
+"""Adoption: makes the ``with_for_update()`` of a session's statements a lock.
 
-A select that has one is executed as a lock.  Any other, in a statement that is about to be sent, is
-made real or refused: by SQLAlchemy's compiled statement, whoever has put the lock there, and wherever it
-stands.
+A select with one is executed as a lock.  In any other statement, the lock is made real or refused
+just before the statement is sent, by SQLAlchemy's compiled statement: whoever put the lock there,
+and wherever it is.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sqlalchemy.engine import Compiled
 from sqlalchemy.orm import Session
 
 from ..core.transaction import (
+    CompiledCheck,
     Executor,
     LockContext,
-    StatementCheck,
     check_statements,
     make_plan,
     open_for_lock,
@@ -33,11 +33,11 @@ from .compiled_locks import NO_LOCKS, CompiledLock, CompiledLocks, locks_in, str
 from .for_update import inner_select, lock_of_for_update
 
 
-class Adoption:
-    """Adoption in a session whose ``with_for_update()`` are locks; it keeps nothing of it."""
+class SessionAdoption:
+    """Makes the ``with_for_update()`` of a session a lock; keeps nothing of the session."""
 
     def executor(self, session: Session, statement: Any) -> Executor | None:
-        """Return the executor of the statement: a select that has a ``with_for_update()`` is executed here."""
+        """Return the executor of a select with ``with_for_update()``."""
         select = inner_select(statement)
         lock = lock_of_for_update(select) if isinstance(select, Select) else None
         if lock is None:
@@ -49,11 +49,11 @@ class Adoption:
         return partial(execute_for_update, context, statement, lock)
 
 
-def _check_of(compiled: Compiled) -> StatementCheck | None:
+def _check_of(compiled: Compiled) -> CompiledCheck | None:
     locks = locks_in(compiled)
     if locks is NO_LOCKS:
         return None
-    return StatementCheck(partial(_check, locks), in_calls=bool(locks.within))
+    return CompiledCheck(partial(_check, locks), in_calls=bool(locks.within))
 
 
 def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
