@@ -114,17 +114,26 @@ def in_variables(
 ) -> Iterator[ast.AST]:
     """Yield the nodes of the values of variables in the calls of an expression."""
     calls = [node for node in nodes_on(expression) if isinstance(node, ast.Call)]
-    arguments = [expression, *(one for call in calls for one in (*call.args, *_receiver(call)))]
-    for name in {one.id for one in arguments if isinstance(one, ast.Name)} - seen:
+    given = [expression, *(one for call in calls for one in _arguments(call))]
+    for name in {one.id for one in given if isinstance(one, ast.Name)} - seen:
         seen.add(name)
-        for value in scope.definitions(name, use):
+        for value in (*scope.definitions(name, use), *scope.set_in_items(name, use)):
             yield from ast.walk(value)
             yield from in_variables(scope, use, value, seen)
 
 
-def _receiver(call: ast.Call) -> Iterator[ast.expr]:
+def _arguments(call: ast.Call) -> Iterator[ast.expr]:
+    """Yield what a call is given: its receiver, its arguments, ``values`` of ``[values]`` and ``**values``."""
     if isinstance(call.func, ast.Attribute):
         yield call.func.value
+    for one in (*call.args, *(one.value for one in call.keywords if one.arg is None)):
+        match one:
+            case ast.List(elts=elements):
+                yield from elements
+            case ast.Subscript(value=value):
+                yield value
+            case _:
+                yield one
 
 
 def _by_statement(node: ast.AST, attribute: str) -> Iterator[tuple[ast.expr | None, str | None]]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from os.path import normpath
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, Literal
@@ -215,7 +216,7 @@ def _result(finding: AuditFinding, paths: Paths) -> dict[str, Any]:
 
 def _location(site: str, paths: Paths) -> dict[str, Any]:
     file, _, line = site.rpartition(":")
-    path = Path(file)
+    path = Path(normpath(file))
     if path.is_relative_to(paths.root):
         artifact = {"uri": _quoted(path.relative_to(paths.root)), "uriBaseId": _ROOT}
     else:

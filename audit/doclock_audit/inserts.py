@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import ColumnDefault, Table, UniqueConstraint
 
@@ -17,8 +17,8 @@ from .data_flow import Column, flows_of, in_variables, nodes_on
 from .findings import AuditFinding
 from .places import Place, Places, is_of_migration
 from .rows import Header, Row, attributes_of, entity_of_table, header_rows, short_name
-from .rules import HeaderRows, Rows, Rule
-from .sent import Sent, plain_name
+from .rules import HeaderRows, Rows, Rule, keep_last
+from .sent import Condition, OwnRead, Sent, plain_name
 from .source import Scope, certain_parts, covers, names_in, reaches_driver, scope_of
 from .transactions import Transaction, Write
 
@@ -26,23 +26,36 @@ _MOST_TABLES: Final = 500
 _MOST_READS: Final = 50  # for each table
 _END: Final = ast.Pass(lineno=1 << 30)  # after all lines of a function
 _ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_NOT_FOUND: Final = ("NotFound", "NoResult", "DoesNotExist", "NoSuch", "Missing", "IndexError")
+_NOT_FOUND: Final = (
+    *("NotFound", "NoResult", "DoesNotExist", "NoSuch", "Missing"),
+    *("IndexError", "KeyError", "LookupError", "StopIteration"),
+)
+_RAISING: Final = ("one", "scalar_one", "get_one")
+_ANY_ERROR: Final = ("", "Exception")
 
 
 class _TableRead(NamedTuple):
     """A SELECT on one table, as last executed.
 
-    :ivar equal: the columns compared with a value.
-    :ivar within: the columns compared with several values.
-    :ivar exact: it had no other condition.
+    :ivar equal: the values of the columns of the condition; None where they are not known.
+    :ivar writes: it is an UPDATE, or the INSERT itself.
     """
 
     places: Places
     number: int
-    equal: Mapping[str, Any]
-    within: frozenset[str]
-    exact: bool
-    aggregates: bool
+    condition: Condition
+    parameters: Mapping[str, Any]
+    aggregates: bool = False
+    writes: bool = False
+
+    @property
+    def equal(self) -> Mapping[str, Any] | None:
+        return self.condition.values(self.parameters)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those of the condition."""
+        return self.condition.within.union(column for column, _ in self.condition.equal)
 
 
 class _Race(NamedTuple):
@@ -73,19 +86,15 @@ class InsertRace(Rule):
     def read_table(
         self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
     ) -> None:
-        for condition in sent.conditions:
-            values = condition.values(parameters[0] if parameters else {})
-            if values is None:
-                continue
-            known = self._reads.setdefault(plain_name(condition.table), OrderedDict())
+        if self.is_of_tests is not None:
             places = self.without_tests(places)
-            known.pop(places, None)
-            of_values = values, frozenset(condition.within), condition.exact
-            known[places] = _TableRead(places, number, *of_values, sent.aggregates)
-            if len(known) > _MOST_READS:
-                known.popitem(last=False)
-            if len(self._reads) > _MOST_TABLES:
-                self._reads.popitem(last=False)
+        for condition in sent.conditions:
+            known = self._reads.get(condition.name)
+            if known is None:
+                known = keep_last(self._reads, condition.name, OrderedDict(), _MOST_TABLES)
+            of = condition, parameters[0] if parameters else {}, sent.aggregates
+            read = _TableRead(places, number, *of, not sent.is_select)
+            keep_last(known, places, read, _MOST_READS)
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
         table = write.mapper.local_table
@@ -130,18 +139,50 @@ class InsertRace(Rule):
         places: Places,
         names: Mapping[str, str],
     ) -> None:
-        if transaction.has_wide_lock or transaction.excludes_inserts:
-            return
-        headers = list(headers)
+        headers, constants = list(headers), set(_constants(table, values))
         for read, race in self._races(table, places, names):
-            same = all(_same(values.get(name), value) for name, value in read.equal.items())
-            if not same or not (read.equal or read.exact) or race.columns & read.equal.keys():
-                continue
-            equal = {*read.equal, *read.within, *race.columns, *_constants(table, values)}
-            kept_out = _keeps_out(table, equal)
-            if kept_out is not True and not _is_kept_apart(transaction, read, headers):
-                certain = race.certain and kept_out is False
-                self._note(transaction, table, read, places, race._replace(certain=certain))
+            equal = read.equal
+            same = equal is not None and all(
+                _same(values.get(name), value) for name, value in equal.items()
+            )
+            if same and (equal or read.condition.exact) and race.columns.isdisjoint(equal or ()):
+                self._judge(transaction, table, read, race, constants, headers, places)
+
+    def read_itself(
+        self,
+        transaction: Transaction,
+        own: OwnRead,
+        parameters: Mapping[str, Any],
+        headers: HeaderRows,
+        places: Places,
+        number: int,
+    ) -> None:
+        read = _TableRead(places, number, own.condition, parameters, writes=True)
+        race = _Race(own.code, own.numbers)
+        self._judge(transaction, own.condition.table, read, race, set(), headers, places)
+
+    def _judge(
+        self,
+        transaction: Transaction,
+        table: Table,
+        read: _TableRead,
+        race: _Race,
+        constants: set[str],
+        headers: HeaderRows,
+        places: Places,
+    ) -> None:
+        """Note the race unless the database, or a lock, keeps the two apart.
+
+        :param constants: columns that have the same value in each new row.
+        """
+        protection = transaction.protection
+        if transaction.has_wide_lock or protection.excludes_inserts:
+            return
+        kept_out = _keeps_out(table, constants.union(read.columns, race.columns))
+        if kept_out is not True and not _is_kept_apart(transaction, read, headers):
+            certain = race.certain and kept_out is False
+            certain = certain and not (read.writes and protection.joins_statements)
+            self._note(transaction, table, read, places, race._replace(certain=certain))
 
     def _note(
         self,
@@ -153,10 +194,12 @@ class InsertRace(Rule):
     ) -> None:
         locks = (one for one in transaction.locks.values() if not one.by_write)
         gate = any(lock.is_before(read.number) for lock in locks)
-        certain = race.certain and read.exact and not gate and not transaction.tables_locked
+        certain = (
+            race.certain and read.condition.exact and not gate and not transaction.tables_locked
+        )
         certain = certain and not is_of_migration() and not reaches_driver((*read.places, *places))
         number = race.columns if race.code == "max-plus-one" else frozenset()
-        where = ", ".join(sorted({*read.equal, *read.within, *race.columns} - number))
+        where = ", ".join(sorted({*read.columns, *race.columns} - number))
         of = race.code, entity_of_table(table), where, "".join(number)
         key = (*of, str(read.places[0]), str(places[0]))
 
@@ -261,6 +304,15 @@ def _keeps_out(table: Table, columns: Iterable[str]) -> bool | None:
 # The source.
 
 
+_Returned = Literal["found", "none", "limit"]
+"""A row was found; none was; there are too many or few enough."""
+
+_OPPOSITE: Final[Mapping[_Returned, _Returned]] = {
+    "found": "none",
+    "none": "found",
+    "limit": "limit",
+}
+
 _Columns = tuple[tuple[str, frozenset[str]], ...]
 """Columns, each with the program's names for it."""
 
@@ -283,8 +335,8 @@ def races_of(
         for key, of in columns
         if is_next_number(of, read, inserted, aggregates)
     ]
-    for scope, before, after in _common(read, inserted):
-        race = _race_in(scope, before.line, after.line, aggregates, entity)
+    for scope, before, after, says in _common(read, inserted):
+        race = _race_in(scope, before.line, after.line, aggregates, entity, says)
         if race is not None:
             code, looked_up = race
             if looked_up is None:  # the SELECT has the row's conditions
@@ -338,20 +390,25 @@ def _compared(
 
 
 def _race_in(
-    scope: Scope, read: int, inserted: int, aggregates: bool, entity: str
+    scope: Scope, read: int, inserted: int, aggregates: bool, entity: str, says: _Returned
 ) -> tuple[str, tuple[frozenset[str], frozenset[str]] | None] | None:
     """Return the code of the race in which a row is inserted depending on rows that were read.
 
-    It comes with the columns and variables of a search in these rows, if there is one.
+    With it are the columns and the variables of a look-up in what was read, where there is one.
+
+    :param says: what a true result of the function that reads says.
     """
     use = scope.statement_at(inserted)
-    if _Seen(scope, use, read).is_in_handler():
-        return "check-then-insert", None
+    missed = _Seen(scope, use, read).missed()
+    if missed is not None:
+        return "check-then-insert", _Seen(scope, missed, read).compared(missed)
     for node in (use, *_made(scope, use, entity)):
         for guard in scope.guards(node):
             for part, outcome in certain_parts(guard.test, outcome=guard.outcome):
                 seen = _Seen(scope, part, read)  # a variable may have another value later
-                code = seen.code_of(part, outcome, aggregates)
+                if says == "limit" and seen.is_read(part):
+                    return "capacity", None
+                code = seen.code_of(part, outcome is (says == "found"), aggregates)
                 if code is not None:
                     return code, seen.compared(part) if code == "check-then-insert" else None
     return None
@@ -368,7 +425,7 @@ def _made(scope: Scope, use: ast.AST, entity: str) -> Iterator[ast.AST]:
 
 def is_next_number(names: frozenset[str], read: Places, inserted: Places, aggregates: bool) -> bool:
     """Return whether the new row has a number that is computed from those that were read."""
-    for scope, before, after in _common(read, inserted):
+    for scope, before, after, _ in _common(read, inserted):
         use = scope.statement_at(after.line)
         seen = _Seen(scope, use, before.line)
         for value in _values_of(scope, after, use, names):
@@ -393,27 +450,28 @@ def _values_of(
                     yield node.value
 
 
-def _common(read: Places, inserted: Places) -> Iterator[tuple[Scope, Place, Place]]:
-    """Yield the functions that both read and insert, directly or through calls."""
-    for position, before in enumerate(read):
-        if not _returned(read[:position]):
+def _common(read: Places, inserted: Places) -> Iterator[tuple[Scope, Place, Place, _Returned]]:
+    """Yield the functions that have both read and inserted, themselves or by what they call.
+
+    With each is what a true result of the function that it called says.
+    """
+    says: _Returned = "found"
+    for before in read:
+        scope = scope_of(before)
+        if scope is None:
             return
         for after in inserted:
-            scope = scope_of(before) if before.file == after.file else None
-            if scope is not None and scope is scope_of(after) and before.line <= after.line:
-                yield scope, before, after
+            if scope is scope_of(after) and before.line <= after.line:
+                yield scope, before, after, says
+        returned = _Seen(scope, _END, before.line).returned()
+        if returned is None:
+            return
+        says = _OPPOSITE[returned] if says == "none" else returned
 
 
-def _returned(read: Places) -> bool:
-    """Return whether each of these functions returns the rows that the line read to its caller."""
-    for place in read:
-        scope = scope_of(place)
-        if scope is None or not _Seen(scope, _END, place.line).returns():
-            return False
-    return True
-
-
-_WRAPPERS: Final = ("len", "bool", "list", "tuple", "set", "any", "next", "max", "int", "sorted")
+_WRAPPERS: Final = (
+    *("len", "bool", "list", "tuple", "set", "any", "all", "next", "iter", "max", "int", "sorted"),
+)
 
 
 _WHOLE: Final = (
@@ -496,23 +554,42 @@ class _Seen:
             else:
                 left += _parts_of_value(node)
 
-    def returns(self) -> bool:
-        return any(
-            isinstance(node, ast.Return) and node.value is not None and self.is_read(node.value)
-            for node in self._scope.nodes
-        )
+    def returned(self) -> _Returned | None:
+        """Return what a true result of the function says of what was read; None: nothing."""
+        for node in self._scope.nodes:
+            match node:
+                case ast.Return(value=ast.Constant(value=bool(is_true))):
+                    for guard in self._scope.guards(node):
+                        for part, outcome in certain_parts(guard.test, outcome=guard.outcome):
+                            if (found := self._says(part)) is not None:
+                                return found if outcome is is_true else _OPPOSITE[found]
+                case ast.Return(value=ast.expr() as value) if self.is_read(value):
+                    return self._says(value) or "found"
+        return None
 
-    def is_in_handler(self) -> bool:
-        """Return whether the insert is in an ``except`` for a missing row."""
+    def _says(self, condition: ast.expr) -> _Returned | None:
+        codes = [self.code_of(condition, outcome, aggregates=False) for outcome in (True, False)]
+        if "capacity" in codes:
+            return "limit"
+        if "check-then-insert" not in codes:
+            return None
+        return "none" if codes[0] else "found"
+
+    def missed(self) -> ast.AST | None:
+        """Return the look-up of a ``try``, if the insert is in the ``except`` for what it has not found."""
         for inner, parent, _ in self._scope.around(self._use):
             if isinstance(inner, ast.ExceptHandler) and isinstance(parent, ast.Try):
                 text = "" if inner.type is None else ast.unparse(inner.type)
-                if any(covers(one, self._line) for one in parent.body):
-                    return any(name in text for name in _NOT_FOUND)
-        return False
+                for one in (node for part in parent.body for node in ast.walk(part)):
+                    raises = isinstance(one, ast.Call) and _name_of(one.func) in _RAISING
+                    looks = isinstance(one, (ast.Subscript, ast.Call)) and self.is_read(one)
+                    is_for_it = any(name in text for name in _NOT_FOUND)
+                    if looks and (is_for_it or (raises and text in _ANY_ERROR)):
+                        return one
+        return None
 
-    def compared(self, part: ast.expr) -> tuple[frozenset[str], frozenset[str]] | None:
-        """Return the columns and variables by which a condition searches rows that were read, or None."""
+    def compared(self, part: ast.AST) -> tuple[frozenset[str], frozenset[str]] | None:
+        """Return the columns and variables by which a condition looks in what was read; None where it does not."""
         names: set[str] = set()
         keys: set[str] = set()
         looks = isinstance(part, ast.Compare) and isinstance(part.ops[0], (ast.In, ast.NotIn))
@@ -520,8 +597,12 @@ class _Seen:
             keys |= names_in(getattr(part, "left"))  # noqa: B009  # of a comparison
         for node in self._origins(part):
             match node:
-                case ast.Call(func=ast.Attribute(value=of, attr="get" | "pop"), args=[key, *_]):
-                    if self.is_read(of):
+                case (
+                    ast.Call(func=ast.Attribute(value=of, attr="get" | "pop"), args=[key, *_])
+                    | ast.Subscript(value=of, slice=key)
+                ):
+                    is_position = isinstance(getattr(key, "value", None), int)
+                    if self.is_read(of) and not (is_position or isinstance(key, ast.Slice)):
                         looks = True
                         keys |= names_in(key)
                 case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
@@ -536,19 +617,31 @@ class _Seen:
         return (frozenset(names), frozenset(keys)) if looks else None
 
     def code_of(self, part: ast.expr, outcome: bool, aggregates: bool) -> str | None:
-        """Return the code of a condition on rows that were read, or None."""
-        if isinstance(part, ast.Compare) and isinstance(part.ops[0], (ast.In, ast.NotIn)):
-            absent = isinstance(part.ops[0], ast.NotIn) == outcome
-            return "check-then-insert" if absent and self.is_read(part.comparators[0]) else None
-        if not self.is_read(part):
-            return None
-        if not isinstance(part, ast.Compare):
-            return None if outcome else "check-then-insert"
-        (operator, *_), (other, *_) = part.ops, part.comparators
-        if isinstance(other, ast.Constant) and not other.value:
-            same = isinstance(operator, (ast.Is, ast.Eq))
+        """Return the code of a condition on what was read; None for one on anything else."""
+        absent, of = _says_absent(part), part
+        match part:
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[of]):
+                pass
+            case ast.Compare(ops=[operator, *_]) if absent is None:
+                compares = isinstance(operator, (*_ORDERS, ast.Eq, ast.NotEq))
+                counts = compares and (aggregates or self._counts(part))
+                return "capacity" if counts and self.is_read(part) else None
+        return "check-then-insert" if absent is outcome and self.is_read(of) else None
+
+
+def _says_absent(condition: ast.expr) -> bool | None:
+    """Return whether a condition that is true says that no row is there; None: it does not tell."""
+    match condition:
+        case ast.Compare(ops=[ast.In() | ast.NotIn() as operator]):
+            return isinstance(operator, ast.NotIn)
+        case ast.Compare(ops=[ast.Lt() | ast.GtE() as operator], comparators=[ast.Constant(1)]):
+            return isinstance(operator, ast.Lt)
+        case ast.Compare(ops=[operator, *_], comparators=[ast.Constant(value), *_]) if not value:
             differs = isinstance(operator, (ast.IsNot, ast.NotEq, ast.Gt))
-            return "check-then-insert" if (same if outcome else differs) else None
-        if isinstance(operator, (*_ORDERS, ast.Eq, ast.NotEq)):
-            return "capacity" if aggregates or self._counts(part) else None
-        return None
+            return None if isinstance(operator, _ORDERS) and not differs else not differs
+        case ast.Compare():
+            return None
+        case ast.Call(func=ast.Name("all"), args=[ast.GeneratorExp(elt=test)]):
+            differs = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq)
+            return True if differs else None
+    return False

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final
 from weakref import ref
 
-from sqlalchemy import Connection, Result, Select, Table, inspect
+from sqlalchemy import ClauseElement, Connection, Result, Select, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
 from sqlalchemy.orm.attributes import instance_state
 
@@ -30,10 +30,12 @@ from .rows import (
     entity_of_table,
     header_rows_of_values,
     mapper_of_statement,
+    mapper_of_table,
     row_of,
     row_written,
 )
 from .sent import (
+    OwnRead,
     Sent,
     WriteSent,
     asks_for_lock,
@@ -62,12 +64,11 @@ class Listeners:
         self._guarded_begin = watched.guarded(self._begin_read)
         self._guarded_note = watched.guarded(self._note_locked)
         self._guarded_set = watched.guarded(self._note_set)
+        self._guarded_lock = watched.guarded(self._note_lock)
+        self._sessions, self._reads = watched.sessions, watched.reads
+        self._forget_read = self._reads.pop
 
     # Engines: statements as they are sent, and transactions of connections.
-
-    def begin(self, connection: Connection, *_: object) -> None:
-        """Begin a transaction; if it is a session's, ``after_begin`` follows."""
-        self._watched.begin(connection)
 
     def commit(self, connection: Connection, *_: object) -> None:
         self._watched.end(connection, committed=True)
@@ -75,7 +76,7 @@ class Listeners:
     def rollback(self, connection: Connection, *_: object) -> None:
         self._watched.end(connection, committed=False)
 
-    begin_twophase, commit_twophase, rollback_twophase = begin, commit, rollback
+    commit_twophase, rollback_twophase = commit, rollback
 
     def savepoint(self, connection: Connection, *_: object) -> None:
         self._note_savepoint(self._watched.transaction_of(connection), "SAVEPOINT", _NAMELESS)
@@ -106,30 +107,38 @@ class Listeners:
         """Judge a statement by its text and its construct."""
         watched = self._watched
         watched.statements += 1
-        transaction, user = watched.transaction_of(connection), watched.user_of(connection)
-        watched.measure_idle(transaction)
+        user = watched.seen(connection).user
+        transaction = watched.transaction_of(connection) if user is None else user.transaction
+        if transaction.waiting is not None:
+            watched.measure_idle(transaction)
         sent = facts_of(text, context)
-        transaction.written |= sent.written
-        transaction.changes_schema |= bool(getattr(context, "isddl", False))
-        if sent.locks_widely or sent.begins:
-            watched.note_wide_lock(connection, sent)
-        if sent.level:
-            watched.note_level(connection, sent.level)
-        if sent.ends:
-            transaction.forget_locks()
-        if sent.savepoint:
-            self._note_savepoint(transaction, *sent.savepoint)
+        if sent.written:
+            transaction.written |= sent.written
+        if getattr(context, "isddl", False):
+            transaction.changes_schema = True
+        if sent.controls:
+            self._note_control(connection, transaction, sent)
         if sent.asks or sent.is_select:
             reading = None if user is None else self._reading(user, sent)
             self._note_select(connection, transaction, sent, context, reading)
         elif sent.writes:
             transaction.has_written = True
-            if user is None or not user.is_in_flush():
+            in_flush = user is not None and user.is_in_flush()
+            if not in_flush:
                 self._note_write(transaction, sent, context)
+            if sent.own_read is not None:
+                self._note_own_read(transaction, sent.own_read, context, in_flush=in_flush)
 
-    def after_cursor_execute(self, connection: Connection, *_: Any) -> None:
-        watched = self._watched
-        watched.begin_idle(watched.transaction_of(connection))
+    def _note_control(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
+        """Note a text that begins or ends a transaction or savepoint, sets its level, or locks more than rows."""
+        if sent.locks_widely or sent.begins:
+            self._watched.note_wide_lock(connection, sent)
+        if sent.level:
+            self._watched.note_level(connection, sent.level)
+        if sent.ends:
+            transaction.forget_locks()
+        if sent.savepoint:
+            self._note_savepoint(transaction, *sent.savepoint)
 
     def _note_select(
         self,
@@ -182,8 +191,12 @@ class Listeners:
 
     def _check_effect(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
         written = transaction.has_written and locks_database(connection)
-        if transaction.has_wide_lock or written or (transaction.finds_conflicts and not sent.locks):
-            return  # the transaction has the lock that the SQL lacks
+        if (
+            transaction.has_wide_lock
+            or written
+            or (transaction.protection.finds_conflicts and not sent.locks)
+        ):
+            return  # the transaction has what the SQL lacks
         database = connection.dialect.name
         if not sent.locks:
             reason = "the SQL that is sent has no lock in it"
@@ -199,6 +212,8 @@ class Listeners:
         places = places_of_program()
         parameters = list(islice(parameters_of(context), _MOST_VALUES))
         if sent.update is not None:
+            for tell in self._watched.of_reads if sent.conditions else ():
+                tell(transaction, sent, places, self._watched.statements, parameters)
             self._note_update(transaction, sent.update, parameters, places)
         if sent.insert is not None:
             names = dict(sent.inserts)
@@ -211,6 +226,28 @@ class Listeners:
             entity = entity_of_table(sent.delete.table)
             keys = (key_sent(sent.delete.key(), one) for one in parameters)
             transaction.deleted |= {Row(entity, key) for key in keys if key is not None}
+
+    def _note_own_read(
+        self, transaction: Transaction, own: OwnRead, context: Any, *, in_flush: bool
+    ) -> None:
+        """Tell the rules of an INSERT that reads its own table; of an object, with the line that adds it."""
+        watched, table = self._watched, own.condition.table
+        added = (
+            places
+            for of, places in watched.added.items()
+            if (state := of()) is not None
+            and state.mapper.local_table is table
+            and any(isinstance(value, ClauseElement) for value in state.dict.values())
+        )
+        places = next(added, None) if in_flush else None
+        for one in parameters_of(context)[:1] or [{}]:
+            mapper, values = mapper_of_table(table), own.condition.values(one) or {}
+            headers = [] if mapper is None else [*header_rows_of_values(mapper, values)]
+            for rule in watched.rules:
+                rule.read_itself(
+                    *(transaction, own, one, headers),
+                    *(places or places_of_program(), watched.statements),
+                )
 
     def _note_insert(
         self,
@@ -288,18 +325,12 @@ class Listeners:
 
     def after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
         """Forget the rows of the session's transaction."""
-        seen = self._watched.session(session)
         if transaction.parent is None:
-            self._watched.end_session(seen)
-        else:
-            seen.flush = None  # a flush has its own
+            self._watched.end_session(session)
 
     def before_flush(self, session: Session, *_: object) -> None:
-        """Note that objects are written, not rows of bulk_update_mappings()."""
-        seen = self._watched.session(session)
-        seen.flush = ()
-        rows = (row_of(inspect(one)) for one in session.deleted)
-        seen.transaction.deleted.update(row for row in rows if row is not None)
+        """Note that objects are written, and not rows of bulk_update_mappings()."""
+        self._watched.session(session).flush = ()
 
     def transient_to_pending(self, _: Session, instance: object) -> None:
         """Remember the line that adds a new object."""
@@ -366,16 +397,19 @@ class Listeners:
     # Mapped objects: loaded, changed, written.
 
     def load(self, state: InstanceState[Any], context: Any) -> None:
-        """Remember the SELECT that read an object."""
-        seen = self._watched.of_object(state)
-        if seen is None or seen.reading is None or context is None:
+        """Remember the SELECT that has read an object."""
+        seen = self._sessions.get(state.session_id)
+        read = None if seen is None else seen.reading
+        if seen is None or read is None or context is None:
             return
-        read = seen.reading
-        self._watched.reads.put(state, read)
+        self._reads[ref(state, self._forget_read)] = read
         if read.locked and read.locks_rows_of(state.mapper):
-            row = row_of(state)
-            if row is not None:
-                self._watched.acquire(seen.transaction, row, read.lock)
+            self._guarded_lock(seen.transaction, state, read)
+
+    def _note_lock(self, transaction: Transaction, state: InstanceState[Any], read: Read) -> None:
+        row = row_of(state)
+        if row is not None:
+            self._watched.acquire(transaction, row, read.lock)
 
     def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
         """Remember it likewise; if more of the row is loaded, only for attributes that were read again."""
@@ -417,15 +451,15 @@ class Listeners:
         watched, of = self._watched, ref(state)
         assigned = watched.assigned.pop(of, {})
         added = watched.added.pop(of, None)
-        seen, instance = watched.of_object(state), state.obj()
-        changed = dict(changed_attributes(state)) if kind == "update" else {}
-        if seen is None or instance is None or (kind == "update" and not changed):
+        seen, inserts = watched.of_object(state), kind == "insert"
+        if seen is None:
             return
-        transaction, inserts = seen.transaction, kind == "insert"
-        deleted = row_of(state) if kind == "delete" else None
-        row = deleted or row_written(state)
-        if inserts and row in transaction.deleted:
-            changed = dict(changed_attributes(state))
+        transaction = seen.transaction
+        row = (row_of(state) if kind == "delete" else None) or row_written(state)
+        replaces = kind == "update" or (inserts and row in transaction.deleted)
+        changed = dict(changed_attributes(state)) if replaces else {}
+        if kind == "update" and not changed:
+            return
         places = (added if inserts else None) or seen.lines_of_flush()
         read, refreshed = watched.reads.get(of), watched.refreshed.get(of, {})
         write = Write(kind, row, state, mapper, places, assigned, read, changed, refreshed)

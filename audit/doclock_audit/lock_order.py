@@ -49,7 +49,12 @@ class LockOrder(Rule):
         return self.tally.left_out + self._pairs_left_out
 
     def locked(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
-        if transaction.has_gate or not lock.waits or self.is_test(lock.place):
+        if (
+            not transaction.locks
+            or not lock.waits
+            or transaction.has_gate
+            or self.is_test(lock.place)
+        ):
             return
         held = list(transaction.locks.items())
         first = 0 if len(held) < _ALL_PAIRS else len(held) - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from os.path import normpath
 from pathlib import Path
 
 from sa_doclock.testing.instruments import printable
@@ -30,7 +31,8 @@ class Paths:
         if packaged:
             return printable(packaged)
         try:
-            return printable(Path(site).relative_to(self.root).as_posix())
+            path = Path(normpath(site))  # a test may put "tests/.." on sys.path
+            return printable(path.relative_to(self.root).as_posix())
         except ValueError:
             return printable(site)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import site
 import sys
 import sysconfig
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from os import sep
 from pathlib import Path
 from types import FrameType
@@ -26,6 +26,8 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
+
+_new_place = partial(tuple.__new__, Place)  # as Place() does, in C
 
 Places = tuple[Place, ...]
 """A place, and those that called it, the innermost first."""
@@ -68,21 +70,27 @@ def places_of_program() -> Places:
     """Return the lines of the program that are being executed, in at most three functions."""
     found: list[Place] = []
     libraries = _libraries
-    frame, greenlet = inspect.currentframe(), None
-    while frame is not None:
-        while frame is not None and frame.f_code.co_filename in libraries:  # usual
-            frame = frame.f_back
-        if frame is not None:
+    frame: Any = sys._getframe()  # noqa: SLF001  # documented, in spite of its name
+    greenlet = None
+    while True:
+        try:
+            while frame.f_code.co_filename in libraries:  # most are
+                frame = frame.f_back
+        except AttributeError:  # noqa: PERF203  # asyncio: who awaits is in the parent
+            greenlet = parent_of(greenlet)
+            if greenlet is None:
+                break
+            frame = greenlet.gr_frame
+        else:
             file = frame.f_code.co_filename
-            kind = _kinds.get(file) or _kind_of(frame)
+            kind = _kinds.get(file)
+            if kind is None:
+                kind = _kind_of(frame)
             if kind == _PROGRAM:
-                found.append(Place(file, frame.f_lineno))
+                found.append(_new_place((file, frame.f_lineno)))
             if kind == _RUNNER or len(found) == _DEPTH:
                 break
             frame = frame.f_back
-        if frame is None:  # asyncio: the awaiting task is in the parent
-            greenlet = parent_of(greenlet)
-            frame = None if greenlet is None else greenlet.gr_frame
     return _noted(found, frames)
 
 
@@ -244,10 +252,8 @@ class RanBy:
         tests = self._tests.get(place)
         if tests is None:
             tests = self._tests[place] = {}
-        if len(tests) < _MOST_TESTS:
-            test = _current_test()
-            if test not in tests:
-                tests[test] = _callers(place, stack())
+        if len(tests) < _MOST_TESTS and (test := _current_test()) not in tests:
+            tests[test] = _callers(place, stack())
 
     def tests_of(self, sites: Collection[str]) -> list[str]:
         """Return the tests that ran all of these lines, by their node ids."""

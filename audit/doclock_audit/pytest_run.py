@@ -42,7 +42,10 @@ class RunAudit:
                 _check_writable(self._folder / one)
         self._config = config
         packages = config.getoption("doclock_audit_package")
-        self._audit = Audit(packages=packages, root=config.rootpath, tests_alone=True)
+        # pytest.ini may be in the folder of the tests, and pytest may run there: the outer one is the project's.
+        outer = config.rootpath.is_relative_to(self._folder)
+        root = self._folder if outer else config.rootpath
+        self._audit = Audit(packages=packages, root=root, tests_alone=True)
         self._watching = ExitStack()
         self._watching.enter_context(self._audit.watching())
 

@@ -78,12 +78,14 @@ def entity_of_table(table: Table) -> str:
     """Return the name of the class whose rows a table has; the table's own if no class maps it."""
     found = _entities.get(table)
     if found is None:
-        for mapper in all_mappers():
-            for one in mapper.tables:
-                if isinstance(one, Table):
-                    _entities.setdefault(one, entity_name(mapper))
-        found = _entities.setdefault(table, str(table.key))
+        mapper = mapper_of_table(table)
+        found = _entities[table] = str(table.key) if mapper is None else entity_name(mapper)
     return found
+
+
+def mapper_of_table(table: Table) -> Mapper[Any] | None:
+    """Return a mapper whose rows this table has."""
+    return next((mapper for mapper in all_mappers() if table in mapper.tables), None)
 
 
 def attributes_of(table: Table) -> Mapping[str, frozenset[str]]:
@@ -122,12 +124,10 @@ def changed_attributes(state: InstanceState[Any]) -> Iterator[tuple[str, Any]]:
 
     After the flush, those set by an SQL expression are expired and omitted.
     """
-    unmodified, attributes = state.unmodified, state.attrs
-    for name in state.mapper.column_attrs.keys():  # noqa: SIM118  # no dict
-        if name not in unmodified:
-            history = attributes[name].history
-            if history.added and list(history.added) != list(history.deleted or ()):
-                yield name, history.added[0]
+    columns, values = state.mapper.column_attrs, state.dict
+    for name, old in state.committed_state.items():
+        if name in values and name in columns and [values[name]] != [old]:
+            yield name, values[name]
 
 
 def headers_of(mapper: Mapper[Any]) -> tuple[Header, ...]:

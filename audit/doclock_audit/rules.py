@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Table
 
@@ -22,10 +22,12 @@ from .rows import (
     header_rows,
     short_name,
 )
-from .sent import Sent, Value, WriteSent, plain_name
+from .sent import OwnRead, Sent, Value, WriteSent, plain_name
 from .source import reaches_driver
 from .transactions import Read, RowLock, Transaction, Write
 
+K = TypeVar("K")
+V = TypeVar("V")
 HeaderRows = Iterable[tuple[Header, Row]]
 Rows = Sequence[Mapping[str, Any]]
 
@@ -125,10 +127,21 @@ class Rule:
         :param names: the names of a text's parameters, by column.
         """
 
+    def read_itself(
+        self,
+        transaction: Transaction,
+        own: OwnRead,
+        parameters: Mapping[str, Any],
+        headers: HeaderRows,
+        places: Places,
+        number: int,
+    ) -> None:
+        """Learn of an INSERT that reads rows of its own table."""
+
     def read_table(
         self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
     ) -> None:
-        """Learn of a SELECT that locks nothing, and the number of statements so far."""
+        """Learn of a SELECT that locks nothing, or an UPDATE, and the number of statements so far."""
 
     def without_effect(
         self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
@@ -174,6 +187,15 @@ def _file_of(site: str) -> str:
     return site.rpartition(":")[0]
 
 
+def keep_last(values: OrderedDict[K, V], key: K, value: V, number: int) -> V:
+    """Put the value at the end, and keep no more than so many; return it."""
+    values.pop(key, None)
+    values[key] = value
+    if len(values) > number:
+        values.popitem(last=False)
+    return value
+
+
 _MOST_TABLES: Final = 500
 _MOST_PLACES: Final = 50  # for each table
 
@@ -195,11 +217,13 @@ class LostUpdate(Rule):
             self._changed(transaction, write, read)
 
     def _changed(self, transaction: Transaction, write: Write, read: Read) -> None:
-        attributes = tuple(one for one in write.changed if not write.is_fresh(one, transaction))
+        attributes = [*write.changed]
+        if write.refreshed:
+            attributes = [one for one in attributes if not write.is_fresh(one, transaction)]
         if self.is_of_tests is not None:
             assigned = {name: self.without_tests(of) for name, of in write.assigned.items()}
             write = replace(write, assigned=assigned)
-        computed = tuple(name for name in attributes if write.depends_on(read, name))
+        computed = [name for name in attributes if write.depends_on(read, name)]
         names = computed or attributes
         if names:
             place = write.assigned.get(names[0], write.places)[0]
@@ -217,13 +241,14 @@ class LostUpdate(Rule):
     def read_table(
         self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
     ) -> None:
-        """Remember the line, for an UPDATE whose values are computed from its result."""
-        for table in sent.tables:
-            known = self._reads.setdefault(table, {})
-            if places[0] in known or len(known) < _MOST_PLACES:
-                known[places[0]] = number
-            if len(self._reads) > _MOST_TABLES:
-                self._reads.popitem(last=False)
+        """Remember the line, for an UPDATE whose values are computed from what it has read."""
+        place = places[0]
+        for table in sent.tables if sent.is_select else ():
+            known = self._reads.get(table)
+            if known is None:
+                known = keep_last(self._reads, table, {}, _MOST_TABLES)
+            if place in known or len(known) < _MOST_PLACES:
+                known[place] = number
 
     def updated(
         self,
@@ -233,8 +258,8 @@ class LostUpdate(Rule):
         row: Row | None,
         places: Places,
     ) -> None:
-        if update.conditions or transaction.has_wide_lock or transaction.finds_conflicts:
-            return  # with conditions besides the key, it compares and sets
+        if update.conditions or transaction.has_wide_lock or transaction.protection.finds_conflicts:
+            return  # with other conditions than the key it is compare and set
         table = plain_name(update.table)
         lock = None if row is None else transaction.locks.get(row)
         for read, number in self._reads.get(table, {}).items():
@@ -282,13 +307,16 @@ class LostUpdate(Rule):
 def _is_protected(transaction: Transaction, write: Write, read: Read) -> bool:
     if write.mapper.version_id_col is not None:
         return True
-    headers = frozenset(row for _, row in header_rows(write.state))
+    headers = {row for _, row in header_rows(write.state)} if transaction.locks else set()
     if transaction.protects(write.row, read, headers):
         return True
     if write.row in transaction.stale:
         return True  # a finding of another rule
-    tables = [plain_name(table) for table in write.mapper.tables if isinstance(table, Table)]
-    return any(transaction.protects_table(table, read.number) for table in tables)
+    return bool(transaction.tables_locked) and any(
+        transaction.protects_table(plain_name(table), read.number)
+        for table in write.mapper.tables
+        if isinstance(table, Table)
+    )
 
 
 def _computed(
@@ -319,11 +347,9 @@ class DetailWithoutHeader(Rule):
     code = "detail-without-header"
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
-        own = transaction.locks.get(write.row)
-        if own is not None and not own.by_write:
-            return
-        detail = entity_name(write.mapper)
-        self.inserted(transaction, detail, header_rows(write.state), write.place)
+        own, headers = transaction.locks.get(write.row), [*header_rows(write.state)]
+        if headers and (own is None or own.by_write):
+            self.inserted(transaction, entity_name(write.mapper), headers, write.place)
 
     def inserted(
         self, transaction: Transaction, detail: str, headers: HeaderRows, place: Place

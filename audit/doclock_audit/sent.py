@@ -82,6 +82,13 @@ _VALUES: Final = re.compile(
     r"(?:ON\s+CONFLICT\b.*?\bDO\s+NOTHING)?(?:\s*RETURNING\s.*)?;?\s*$",
     re.IGNORECASE | re.DOTALL,
 )
+_WITH_SELECT: Final = re.compile(
+    r"^\s*INSERT\s+INTO\s+(?P<table>[\w.\"`\[\]]+)\s*\((?P<columns>[^()]*)\)"
+    r"(?P<body>.*?\b(?:VALUES\s*\(|SELECT\b)(?P<values>.*\b(?:SELECT|FROM)\b.*))$",
+    re.IGNORECASE | re.DOTALL,
+)
+_WORD: Final = re.compile(r"[(),]|\w+|[^(),\w]+")
+_NEXT: Final = re.compile(r"\bcount\s*\(|\bmax\s*\(.*\+", re.IGNORECASE | re.DOTALL)
 _OF_NEW_ROW: Final = re.compile(r"^(?:excluded\.|VALUES\s*\()\s*([\w\"`]+)\s*\)?$", re.IGNORECASE)
 _SAVEPOINT: Final = re.compile(
     r"^\s*(?P<verb>SAVEPOINT|RELEASE(?:\s+SAVEPOINT)?"
@@ -123,25 +130,39 @@ class WriteSent:
 class Condition:
     """The rows of a table that a SELECT reads, or locks.
 
+    :ivar name: of the table, as a text may have it.
     :ivar equal: columns that are equal to a parameter, with its name.
     :ivar exact: there is no other condition, but ``within``.
     :ivar within: columns that are one of a list of values.
     """
 
     table: Table
+    name: str
     equal: tuple[tuple[str, str], ...] = ()
     exact: bool = True
-    within: tuple[str, ...] = ()
+    within: frozenset[str] = frozenset()
 
     def key(self) -> tuple[str, ...] | None:
         """Return the parameters that the whole primary key is equal to."""
         return _key_of(self.table, dict(self.equal))
 
     def values(self, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the values of the columns; None where a parameter is missing."""
+        """Return the values of these columns; None where a parameter is missing."""
         if not all(name in parameters for _, name in self.equal):
             return None
         return {column: parameters[name] for column, name in self.equal}
+
+
+class OwnRead(NamedTuple):
+    """The rows of its own table that an INSERT reads.
+
+    :ivar code: of the race that this is.
+    :ivar numbers: the columns that are computed from these rows.
+    """
+
+    code: str
+    condition: Condition
+    numbers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +176,18 @@ class Sent:
     begins: bool = False  # by its text; drivers begin without
     ends: bool = False  # the transaction, by its text
     savepoint: tuple[str, str] | None = None  # in its text: the first word, and the name
-    level: str | None = None  # that its text sets for the transaction
+    level: str | None = None  # that its text gives the transaction
+    controls: bool = False  # its text has one of those above
     is_select: bool = False
     tables: frozenset[str] = frozenset()  # that it reads: lower case, without schema
-    conditions: tuple[Condition, ...] = ()  # of a SELECT on one table
-    locked: tuple[str, ...] = ()  # tables whose rows it locks, except those of conditions by key
-    aggregates: bool = False  # it counts, or reads a maximum
+    conditions: tuple[Condition, ...] = ()  # of a SELECT or UPDATE of one table
+    locked: tuple[str, ...] = ()  # tables whose rows it locks, less those of conditions by key
+    aggregates: bool = False  # it counts, or takes the greatest
     limited: bool = False
     update: WriteSent | None = None
     insert: Table | None = None
     inserts: tuple[tuple[str, str], ...] = ()  # columns of its text, each with the parameter
+    own_read: OwnRead | None = None  # of an INSERT
     delete: Condition | None = None
     writes: bool = False
     written: frozenset[str] = frozenset()  # tables whose rows are changed or deleted
@@ -226,13 +249,15 @@ def _number(text: str) -> float | int:
     return float(text) if "." in text else int(text)
 
 
-def parameters_of(context: Any) -> list[Mapping[str, Any]]:
+def parameters_of(context: Any) -> Sequence[Mapping[str, Any]]:
     """Return the parameters of each row of a statement, with the values that stand in its text."""
+    rows: Sequence[Any]
     compiled = context.compiled
     if compiled is not None and not isinstance(compiled.statement, TextClause):
-        return [one for row in context.compiled_parameters for one in _rows_in(row)]
+        rows = context.compiled_parameters
+        return [one for row in rows for one in _rows_in(row)] if compiled.isinsert else rows
     if compiled is not None:
-        rows: Any = context.compiled_parameters
+        rows = context.compiled_parameters
         text, qmark = compiled.statement.text, False
     else:
         rows, text = context.parameters, context.statement
@@ -262,19 +287,27 @@ def _facts_of_text(text: str) -> Sent:
     modes = modes_of_tables(text, Mode.READ)
     tables = {name for name, _ in modes} if is_select else set()
     written = () if _INSERT.search(text) else (one for one, mode in modes if mode is Mode.WRITE)
-    return Sent(
+    found = Sent(
         asks=locks,
         locks=locks,
         locks_widely=_WIDE_LOCK.search(text) is not None,
         locks_file=_FILE_LOCK.search(text) is not None,
         begins=_BEGIN.search(text) is not None,
         ends=_END.search(text) is not None,
+        savepoint=_savepoint_of(text),
         level=(level_set_by(text) or None) if _SETTING.search(text) else None,
         is_select=is_select,
         tables=frozenset(tables),
         locked=tuple(tables) if locks else (),
         written=frozenset(written),
     )
+    of_transaction = (found.locks_widely, found.begins, found.ends, found.savepoint, found.level)
+    return replace(found, controls=any(of_transaction))
+
+
+def _savepoint_of(text: str) -> tuple[str, str] | None:
+    found = _SAVEPOINT.match(text)
+    return found and (found["verb"].split()[0].upper(), table_name(found["name"]))
 
 
 def _facts_of_compiled(text: str, compiled: Any) -> Sent:
@@ -293,34 +326,39 @@ def _facts_of_compiled(text: str, compiled: Any) -> Sent:
         writes=isinstance(statement, UpdateBase),
     )
     if isinstance(statement, UpdateBase):
-        return _with_writes(found, statement, compiled.bind_names)
+        return _with_writes(found, text, compiled.bind_names, elements)
     return _with_conditions(found, compiled, elements) if found.is_select else found
 
 
 def _with_text(found: Sent, text: str) -> Sent:
     """Return the facts of a text, as far as it has one table that the program maps."""
-    savepoint = _SAVEPOINT.match(text)
-    if savepoint is not None:
-        word, name = savepoint["verb"].split()[0].upper(), table_name(savepoint["name"])
-        return replace(found, savepoint=(word, name))
+    if found.savepoint is not None:
+        return found
     if found.is_select:
         return found if found.locks else replace(found, **_query_of_text(text))
     insert, inserts, update = _insert_of_text(text)
-    update = update or _update_of_text(text)
-    writes = update is not None or insert is not None
-    return replace(found, update=update, insert=insert, inserts=inserts, writes=writes)
+    update, own = update or _update_of_text(text), _own_read(text)
+    writes = any(one is not None for one in (update, insert, own))
+    return replace(
+        found, update=update, insert=insert, inserts=inserts, own_read=own, writes=writes
+    )
 
 
-def _with_writes(found: Sent, statement: Any, names: _Names) -> Sent:
+def _with_writes(found: Sent, text: str, names: _Names, elements: Sequence[Any]) -> Sent:
+    statement = elements[0]
     table = statement.table
     if not isinstance(table, Table):
         return found
     _tables_by_name[plain_name(table)] = table
     if isinstance(statement, Insert):
-        return replace(found, insert=table, update=_overwritten(statement, table))
+        own, update = _own_read(text), _overwritten(statement, table)
+        if own is not None:
+            own = own._replace(condition=_condition(_criteria(elements), table, names))
+        return replace(found, insert=table, update=update, own_read=own)
+    condition = _condition(_parts(statement.whereclause), table, names)
     if isinstance(statement, Delete):
-        return replace(found, delete=_condition(statement.whereclause, table, names))
-    return replace(found, update=_update(statement, table, names))
+        return replace(found, delete=condition)
+    return replace(found, update=_update(statement, condition), conditions=(condition,))
 
 
 def _with_conditions(found: Sent, compiled: Any, elements: Sequence[Any]) -> Sent:
@@ -331,7 +369,7 @@ def _with_conditions(found: Sent, compiled: Any, elements: Sequence[Any]) -> Sen
     plain = isinstance(statement, Select)
     conditions: tuple[Condition, ...] = ()
     if plain and len(tables) == 1:
-        conditions = (_condition(statement.whereclause, tables[0], compiled.bind_names),)
+        conditions = (_condition(_criteria(elements), tables[0], compiled.bind_names),)
     names = {getattr(one, "name", "") for one in elements if isinstance(one, FunctionElement)}
     return replace(
         found,
@@ -390,8 +428,18 @@ _Names = Mapping[BindParameter[Any], str]
 """The names of the parameters as they are sent."""
 
 
-def _condition(where: Any, table: Table, names: _Names) -> Condition:
-    parts = list(_parts(where))
+def _criteria(elements: Iterable[Any]) -> Iterator[Any]:
+    """Yield the criteria of a statement's SELECTs; those in a subquery stand for it where it is all."""
+    for one in elements:
+        if isinstance(one, Select):
+            for part in _parts(one.whereclause):
+                stands_for_it = any(isinstance(inner, Select) for inner in iterate(part))
+                if not stands_for_it or one.get_final_froms():
+                    yield part
+
+
+def _condition(criteria: Iterable[Any], table: Table, names: _Names) -> Condition:
+    parts = list(criteria)
     equal = [(one.column.key, names.get(one.value)) for one in map(_equality, parts) if one]
     known = [(column, name) for column, name in equal if name and column in table.columns]
     within = [
@@ -403,7 +451,7 @@ def _condition(where: Any, table: Table, names: _Names) -> Condition:
         and isinstance(one.right, BindParameter)
     ]
     exact = len(known) + len(within) == len(parts)
-    return Condition(table, tuple(known), exact, tuple(within))
+    return Condition(table, plain_name(table), tuple(known), exact, frozenset(within))
 
 
 def _parts(where: Any) -> Iterator[Any]:
@@ -463,8 +511,8 @@ def tests_null(statement: Any, column: str) -> bool:
 # Writes.
 
 
-def _update(statement: Update, table: Table, names: _Names) -> WriteSent:
-    condition = _condition(statement.whereclause, table, names)
+def _update(statement: Update, condition: Condition) -> WriteSent:
+    table = condition.table
     keys = {column.key for column in table.primary_key}
     others = {one.key for one in _columns(statement.whereclause)} - keys
     rows = values_of(statement).rows
@@ -562,6 +610,49 @@ def _insert_of_text(
     return table, inserts, WriteSent(table, values, frozenset(), key)
 
 
+def _own_read(text: str) -> OwnRead | None:
+    """Return what an INSERT reads of its own table, if new rows of others change the result."""
+    found = _WITH_SELECT.match(text)
+    table = None if found is None else table_named(table_name(found["table"]))
+    if found is None or table is None:
+        return None
+    own = rf"\bFROM\s+(?:\S+\.)?\W?{re.escape(str(table.name))}\b\W?(?:\s+WHERE\s+([^()]*))?"
+
+    def reads(start: str, end: str = "") -> re.Match[str] | None:
+        return re.search(start + own + end, found["body"], re.IGNORECASE | re.DOTALL)
+
+    columns, values = map(table_name, found["columns"].split(",")), _first_list(found["values"])
+    numbers = frozenset(
+        column
+        for column, value in zip(columns, values, strict=False)
+        if _NEXT.search(value)
+        and re.search(own if "FROM" in value.upper() else "", value, re.IGNORECASE)
+    )
+    if numbers and (where := reads("")):
+        code = "max-plus-one"
+    elif where := reads(r"\bNOT\s*\(?\s*EXISTS\s*\(\s*SELECT\b[^()]*?"):
+        code = "check-then-insert"
+    elif where := reads(r"SELECT\s+count\s*\([^()]*\)[^()]*?", r".*?\)\s*[<>]"):
+        code = "capacity"
+    else:
+        return None
+    return OwnRead(code, _condition_in_text(table, where[1] or ""), numbers)
+
+
+def _first_list(text: str) -> list[str]:
+    """Return the values before the FROM or WHERE, or before the parenthesis that ends them."""
+    depth, found = 0, [""]
+    for word in _WORD.findall(text):
+        depth += (word == "(") - (word == ")")
+        if depth < 0 or (depth == 0 and word.upper() in ("FROM", "WHERE")):
+            break
+        if word == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += word
+    return found
+
+
 def _overwritten_in_text(sets: str, inserts: Mapping[str, str]) -> Iterator[Value]:
     for one in sets.split(","):
         column, _, value = (part.strip() for part in one.partition("="))
@@ -576,14 +667,18 @@ def _query_of_text(text: str) -> dict[str, Any]:
     table = None if found is None else table_named(table_name(found["table"]))
     if found is None or table is None:
         return {}
-    tests = _tests_in_text(found["where"] or "")
-    equal = tuple((table_name(one[1]), one[2]) for one in tests if one is not None)
-    known = tuple(one for one in equal if one[0] in table.columns)
     return {
-        "conditions": (Condition(table, known, exact=len(known) == len(tests)),),
+        "conditions": (_condition_in_text(table, found["where"] or ""),),
         "aggregates": _AGGREGATE.search(found["columns"]) is not None,
         "limited": "LIMIT" in found["rest"].upper(),
     }
+
+
+def _condition_in_text(table: Table, where: str) -> Condition:
+    tests = _tests_in_text(where)
+    equal = tuple((table_name(one[1]), one[2]) for one in tests if one is not None)
+    known = tuple(one for one in equal if one[0] in table.columns)
+    return Condition(table, plain_name(table), known, exact=len(known) == len(tests))
 
 
 def _tests_in_text(where: str) -> list[re.Match[str] | None]:

@@ -118,10 +118,13 @@ class Scope:
             case ast.For() | ast.AsyncFor() if field in _BRANCHES:
                 is_body = field == "body"
                 yield from self._of_items(parent.iter, inner) if is_body else _no_item(parent)
-            case ast.Match(subject=subject, cases=[ast.match_case(pattern=pattern) as first, *_]):
-                if inner is first and isinstance(pattern, ast.MatchSingleton):
-                    is_value = ast.Compare(subject, [ast.Is()], [ast.Constant(pattern.value)])
-                    yield Guard(ast.copy_location(is_value, subject), outcome=True)
+            case ast.Match(subject=subject, cases=[first, *_]) if inner is first:
+                match first.pattern:
+                    case ast.MatchSingleton(value=value):
+                        is_value = ast.Compare(subject, [ast.Is()], [ast.Constant(value)])
+                        yield Guard(ast.copy_location(is_value, subject), outcome=True)
+                    case ast.MatchSequence(patterns=[]):
+                        yield Guard(subject, outcome=False)
             case _ if field in _ELEMENTS:
                 yield from self._of_items(parent, inner)
 
@@ -139,22 +142,29 @@ class Scope:
             ):
                 missing = ast.Compare(wanted, [ast.NotIn()], [known])
                 yield Guard(ast.copy_location(missing, items), outcome=True)
+            case ast.Call(func=ast.Name(id="filter"), args=[ast.Lambda(body=test), inner]):
+                yield Guard(test, outcome=True)
+                yield from self._of_items(inner, use, seen)
             case ast.Call(func=ast.Name(), args=[inner]):  # sorted(), list()
                 yield from self._of_items(inner, use, seen)
             case ast.Name(id=name) if name not in seen:
                 for value in self.definitions(name, use):
                     yield from self._of_items(value, value, seen | {name})
-                    yield from self._of_append(value)
+                    yield from self._of_append(value, name)
         for loop in getattr(items, "generators", ()):
             yield from (Guard(test, outcome=True) for test in loop.ifs)
             yield from self._of_items(loop.iter, items, seen)
 
-    def _of_append(self, value: ast.AST) -> Iterator[Guard]:
+    def _of_append(self, value: ast.AST, name: str) -> Iterator[Guard]:
+        """Yield the conditions of an ``append()`` of this value to a variable."""
         around = [*self.around(value)]
-        if around and isinstance(around[0][1], ast.Call):
-            for _, parent, field in around:
-                if isinstance(parent, ast.If) and field in _BRANCHES:
-                    yield Guard(parent.test, outcome=field == "body")
+        match around:
+            case [(_, ast.Call(func=ast.Attribute(value=ast.IfExp(test=test, body=body))), _), *_]:
+                yield Guard(test, outcome=name in names_in(body))
+            case [(_, ast.Call(), _), *_]:
+                yield from (
+                    guard for one in around[1:] for guard in self._guards_in(*one[:2], one[2])
+                )
 
     def definitions(self, name: str, use: ast.AST) -> list[ast.AST]:
         """Return the values that a variable may have where it is used."""
@@ -168,6 +178,15 @@ class Scope:
                 found.clear()  # replaces the earlier ones on every path
             found.append(value)
         return found
+
+    def set_in_items(self, name: str, use: ast.AST) -> Iterator[ast.AST]:
+        """Yield what loops over a variable set in its items, as ``row["total"] += 1``."""
+        for loop in self.nodes:
+            match loop:
+                case ast.For(target=ast.Name(id=item), iter=ast.Name(id=items)) if items == name:
+                    yield from (
+                        one for one in self.definitions(item, use) if isinstance(one, ast.Dict)
+                    )
 
     def _is_part(self, use: ast.AST, node: ast.AST) -> bool:
         """Return whether a variable is used in the value that it is being assigned."""
@@ -229,11 +248,23 @@ def _exits(before: list[ast.stmt]) -> Iterator[Guard]:
                 yield Guard(one.test, outcome=False)
             elif one.orelse and isinstance(one.orelse[-1], _EXITS):
                 yield Guard(one.test, outcome=True)
+        elif isinstance(one, ast.While):
+            breaks = [node for node in ast.walk(one) if isinstance(node, ast.Break)]
+            if not breaks:
+                yield Guard(one.test, outcome=False)
+            for node in one.body:
+                if isinstance(node, ast.If) and node.body[-1:] == breaks:
+                    yield Guard(node.test, outcome=True)
 
 
 def _defined(node: ast.AST) -> Iterator[tuple[str, ast.AST, bool]]:
     """Yield the variables that a node assigns, with the value, and whether it replaces all others."""
     match node:
+        case (
+            ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=key)], value=value)
+            | ast.AugAssign(target=ast.Subscript(value=ast.Name(id=name), slice=key), value=value)
+        ):
+            yield name, _item(node, key, value), False
         case ast.Assign(targets=targets, value=value):
             for target in targets:
                 for name in names_in(target):
@@ -252,10 +283,20 @@ def _defined(node: ast.AST) -> Iterator[tuple[str, ast.AST, bool]]:
             for name in names_in(target):
                 yield name, _part_of(target, value, name), False
         case ast.Call(
-            func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "update"),
-            args=[value],
+            func=ast.Attribute(value=of, attr="append" | "extend" | "update"),
+            args=arguments,
+            keywords=keywords,
         ):
-            yield name, value, False
+            either = (of.body, of.orelse) if isinstance(of, ast.IfExp) else (of,)
+            for name in {one.id for one in either if isinstance(one, ast.Name)}:
+                yield from ((name, value, False) for value in (*arguments, *keywords))
+
+
+def _item(node: ast.AST, key: ast.expr, value: ast.expr) -> ast.Dict:
+    """Return what ``variable[key] = value``, or ``+= value``, adds to a variable."""
+    if isinstance(node, ast.AugAssign):
+        value = ast.copy_location(ast.BinOp(node.target, node.op, value), value)
+    return ast.copy_location(ast.Dict([key], [value]), value)
 
 
 def _part_of(target: ast.expr, value: ast.expr, name: str) -> ast.expr:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import count
+from operator import or_
 from typing import Any, Final, NamedTuple
 from weakref import ref
 
@@ -154,6 +155,19 @@ def _column(mapper: Mapper[Any], name: str) -> Column:
 _numbers: Final = count()
 
 
+class Protection(NamedTuple):
+    """What the database refuses at an isolation level.
+
+    :ivar finds_conflicts: to overwrite what has changed since it was read.
+    :ivar excludes_inserts: a row of another that a SELECT would have found.
+    :ivar joins_statements: such a row while one statement, or two of which the first writes, reads and inserts.
+    """
+
+    finds_conflicts: bool = False
+    excludes_inserts: bool = False
+    joins_statements: bool = False
+
+
 class Transaction:
     """A transaction of a session, or of a connection that no session uses."""
 
@@ -170,9 +184,8 @@ class Transaction:
     read_after_lock: frozenset[str] = frozenset()  # classes
     computed_from_stale: frozenset[Row] = frozenset()
 
-    def __init__(self, finds_conflicts: bool = False, excludes_inserts: bool = False) -> None:
-        self.finds_conflicts = finds_conflicts
-        self.excludes_inserts = excludes_inserts  # of rows that its SELECTs would have found
+    def __init__(self, protection: Protection = Protection()) -> None:  # noqa: B008  # immutable
+        self.protection = protection
         self.number = next(_numbers)
         self.locks: dict[Row, RowLock] = {}
         self.tables_locked: dict[str, int] = {}  # its rows are unknown
@@ -183,26 +196,29 @@ class Transaction:
         self.stale: dict[Row, Read] = {}
         self.at_end: list[Callable[[bool], None]] = []
 
+    def protect(self, more: Protection) -> None:
+        """Add what the database refuses to it."""
+        self.protection = Protection(*map(or_, self.protection, more))
+
     def join(self, other: Transaction) -> None:
         """Take over the protections and savepoints of a connection's transaction."""
         self.savepoints += other.savepoints
-        self.finds_conflicts |= other.finds_conflicts
-        self.excludes_inserts |= other.excludes_inserts
+        self.protect(other.protection)
         self.has_wide_lock |= other.has_wide_lock
         self.has_gate |= other.has_gate
         self.changes_schema |= other.changes_schema
         self.has_file_lock |= other.has_file_lock
 
-    def protects(self, row: Row, read: Read, headers: frozenset[Row] = frozenset()) -> bool:
+    def protects(self, row: Row, read: Read, headers: Collection[Row] = ()) -> bool:
         """Return whether nobody can have changed this row unseen since it was read.
 
         The lock of a row to which it refers also protects it: of the header, for a detail.
         """
         if self.has_wide_lock or row in self.inserted:
             return True
-        if read.transaction == self.number and (read.locked or self.finds_conflicts):
+        if read.transaction == self.number and (read.locked or self.protection.finds_conflicts):
             return True
-        held = (self.locks.get(one) for one in (row, *headers))
+        held = [self.locks.get(one) for one in (row, *headers)] if self.locks else ()
         return any(lock is not None and lock.is_before(read.number) for lock in held)
 
     def protects_table(self, table: str, number: int) -> bool:
@@ -254,12 +270,11 @@ class Transaction:
 class ConnectionSeen:
     """A connection: the session for which it works, and its own transaction without one."""
 
-    __slots__ = ("has_begun", "transaction", "user")
+    __slots__ = ("transaction", "user")
 
     def __init__(self) -> None:
         self.user: SessionSeen | None = None
-        self.transaction: Transaction | None = None  # created for its first statement
-        self.has_begun = False
+        self.transaction: Transaction | None = None  # it is made for its first statement
 
 
 class SessionSeen:
@@ -284,10 +299,3 @@ class SessionSeen:
         """Return whether the statements of its connections come from a flush."""
         session = None if self.flush is None else self.session()
         return session is not None and is_flushing(session)
-
-    def end(self) -> None:
-        """End its transaction."""
-        self.transaction.end(committed=self.committed)
-        self.transaction = Transaction()
-        self.connections.clear()
-        self.reading, self.committed, self.flush = None, False, None

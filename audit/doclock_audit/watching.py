@@ -36,16 +36,16 @@ from .watched import Watched
 
 _EVENTS: Final[Mapping[Any, Sequence[str]]] = {
     Engine: (
-        *("begin", "begin_twophase", "commit", "commit_twophase", "rollback", "rollback_twophase"),
+        *("commit", "commit_twophase", "rollback", "rollback_twophase"),
         *("savepoint", "release_savepoint", "rollback_savepoint"),
-        *("before_cursor_execute", "after_cursor_execute"),
+        "before_cursor_execute",
     ),
     Session: (
         *("after_begin", "after_commit", "after_transaction_end"),
         *("before_flush", "transient_to_pending"),
     ),
     LockingSession: ("lock_acquired",),
-    Mapper: ("load", "refresh", "after_insert", "after_update", "after_delete"),
+    Mapper: ("refresh", "after_insert", "after_update", "after_delete"),
 }
 _SAMPLE: Final = 0.02  # seconds
 #: Options by which SQLAlchemy calls a listener directly, without a wrapper.
@@ -140,21 +140,25 @@ class Audit:
 
     def _summary(self, found: Sequence[AuditFinding]) -> list[str]:
         left_out, (times, first) = self.left_out, self.failures
-        lines = []
         errors = sum(one.severity == "error" for one in found)
-        lines.append(
-            f"{errors} errors, {len(found) - errors} warnings in {self.statements} statements of "
-            f"{self.transactions} transactions"
-        )
+        counts = {
+            "error": errors,
+            "warning": len(found) - errors,
+            "statement": self.statements,
+            "transaction": self.transactions,
+        }
+        lines = ["{}, {} in {} of {}".format(*(_counted(n, noun) for noun, n in counts.items()))]
         if not self.statements:
             lines.append(
                 "no statement was seen: the program has sent none by SQLAlchemy, or another process did"
             )
         if left_out:
-            lines.append(f"{left_out} observations had no room, so findings may be missing")
+            lines.append(
+                f"{_counted(left_out, 'observation')} had no room, so findings may be missing"
+            )
         if times:
             lines.append(
-                f"the audit has failed {times} times, so findings may be missing; the first:"
+                f"the audit failed {_counted(times, 'time')}, so findings may be missing; the first:"
             )
             lines.append(first)
         return lines
@@ -236,10 +240,15 @@ class Audit:
             options = {"raw": True} if target is Mapper else {}
             for name in names:
                 yield target, name, self._watched.guarded(getattr(listeners, name)), options
-        # Not guarded as a whole: one executes the program's statement, the other runs for new
-        # objects.
+        yield Engine, "after_cursor_execute", self._watched.guarded(self._watched.begin_idle), {}
+        # Not guarded as a whole: one executes the program's statement, the others are called for each object.
         yield Session, "do_orm_execute", listeners.do_orm_execute, {}
+        yield Mapper, "load", listeners.load, {"raw": True}
         yield QueryableAttribute, "set", listeners.set, _AS_IT_IS
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @contextmanager

@@ -42,6 +42,9 @@ class Program:
 
     def prepare(self) -> None:
         """Clone and install the program, where it is not there yet."""
+        self._source.parent.mkdir(parents=True, exist_ok=True)
+        # A program without a configuration of pytest does not get that of this project.
+        (self._source.parent / "pytest.ini").touch()
         if self.suite.own:
             self._source.mkdir(parents=True, exist_ok=True)
             shutil.copy(

@@ -5,4 +5,4 @@ The part keeps nothing of its session.  Its hook ``executor`` executes a select 
 statements before they are sent.
 """
 
-from .part import Adoption
+from .session_adoption import SessionAdoption

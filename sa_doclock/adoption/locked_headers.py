@@ -156,11 +156,11 @@ def adopted_by(statement: Statement) -> Adopted:
 
 
 def froms_returned(statement: Statement) -> AbstractSet[Any]:
-    """Return the FROM clauses whose rows the statement returns, as objects or by their keys."""
+    """Return the FROM clauses whose rows the statement returns, as objects with a locked header or by their keys."""
     selected, entities = _selected_by(statement), _locked_entities(statement)
     froms = {froms for _, froms in _keys_of(statement, selected, entities)}
     for item in selected:
-        if item.expression is item.entity is not None:
+        if item.expression is item.entity in entities:
             froms.update(tables_of(item.entity))
     return froms
 

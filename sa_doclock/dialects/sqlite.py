@@ -322,7 +322,8 @@ class SQLiteLocks(LockStrategy):
         driver: Any = adapted.driver_connection
         if isinstance(connection.engine.pool, _SHARING_POOLS):
             _refuse_shared(connection)
-        self._refuse_unlocked(connection)
+        if _LOCKS_FILE not in self.findings:  # asked once of an engine
+            self._refuse_unlocked(connection)
         if driver.in_transaction:
             self._go_on(connection, lock, seconds)
             return
@@ -332,10 +333,9 @@ class SQLiteLocks(LockStrategy):
 
     def _refuse_unlocked(self, connection: Connection) -> None:
         """:raises LockNotSupported: another connection of this engine could take the same lock."""
-        if _LOCKS_FILE not in self.findings:
-            if _may_have_no_locks(connection.engine) and not _excludes_others(connection):
-                raise LockNotSupported(_NO_FILE_LOCKS)
-            self.findings[_LOCKS_FILE] = True
+        if _may_have_no_locks(connection.engine) and not _excludes_others(connection):
+            raise LockNotSupported(_NO_FILE_LOCKS)
+        self.findings[_LOCKS_FILE] = True
 
     def _send_begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is not LockOptions.ForUpdate:
@@ -380,7 +380,8 @@ class SQLiteLocks(LockStrategy):
         if not driver.in_transaction:  # sqlite3 runs a SELECT outside any transaction
             self.begin(connection, lock, seconds)
             return True
-        self._refuse_unlocked(connection)
+        if _LOCKS_FILE not in self.findings:
+            self._refuse_unlocked(connection)
         super().join(connection, lock, seconds, level, opened_for, header)
         opened, wanted = base_of(opened_for or LockOptions.None_), base_of(lock)
         if opened is LockOptions.SharedRead and wanted is LockOptions.ForUpdate:

@@ -4,4 +4,4 @@ A LockingSession imports ``install``, which imports each feature when a session 
 core imports none.
 """
 
-from .install import OF_DOCUMENTS_ALONE, PartOptions, install_parts, is_routed, options_of_all
+from .install import OF_DOCUMENTS_ALONE, PartOptions, install_parts, options_of_all

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
-from ..adoption import Adoption
+from ..adoption import SessionAdoption
 from ..checkout_info import NO_TABLE, NOBODY
 from ..core.transaction import LockContext, LockRequest, SessionPart
 from ..errors import LockMisuse
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class PartOptions(NamedTuple):
-    """The options of LockingSession that concern features; see there."""
+    """The options of LockingSession that features are made of; see there.
+
+    :ivar routed: a ``get_bind()`` of the program's own chooses the databases of the session.
+    """
 
     guard: GuardMode = "raise"
     guard_tracing: bool = False
@@ -38,6 +41,7 @@ class PartOptions(NamedTuple):
     checkouts: Table | None = None
     adopt_for_update: bool = True
     commit_outcome: bool = False
+    routed: bool = False
 
 
 OF_DOCUMENTS_ALONE: Final = (PartOptions(), PartOptions(adopt_for_update=False))
@@ -45,20 +49,20 @@ OF_DOCUMENTS_ALONE: Final = (PartOptions(), PartOptions(adopt_for_update=False))
 
 
 # They keep no state of a session.
-_ADOPTION: Final = Adoption()
+_ADOPTION: Final = SessionAdoption()
 _VERSIONS: Final = DocumentVersions()
 
 
 class NoCheckOuts:
-    """The ``Condition`` of a session without check-outs; keeps nothing of it."""
+    """The ``CheckoutCondition`` of a session without check-outs; it keeps nothing of it."""
 
     def check_request(self, request: LockRequest) -> None:
-        """See :class:`Condition`.  :raises LockMisuse: a check-out was given."""
+        """See :class:`CheckoutCondition`.  :raises LockMisuse: a check-out was given."""
         if request.given.get("checkout", NOBODY) is not NOBODY:
             raise LockMisuse(NO_TABLE)
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """See :class:`Condition`: there is nothing to compare."""
+        """See :class:`CheckoutCondition`: there is none."""
 
 
 _WITHOUT_CHECKOUTS: Final = (_VERSIONS, NoCheckOuts())
@@ -79,32 +83,21 @@ def install_parts(session: Session, state: LockContext, options: PartOptions) ->
     parts.adoption = _ADOPTION if options.adopt_for_update else None
     parts.versions, parts.conditions = _VERSIONS, _WITHOUT_CHECKOUTS
     if options.guard != "off":
-        _install_guard(session, state, options)
+        if options.guard != "raise":
+            check_guard_mode(options.guard)
+        reads = ReadProvenance(session, state) if options.guard_tracing else None
+        parts.guard = WriteGuard(state, options.guard, reads)
     _VERSIONS.follow(session)
-    if options not in OF_DOCUMENTS_ALONE or is_routed(session):
-        # Each hook named around_... wraps the earlier ones.  A pipeline and a router replace an
-        # object of the session, so they come first of their kind.
+    if options not in OF_DOCUMENTS_ALONE:
+        # The hooks named around_... of each stand around those before it.  A pipeline and a router put
+        # their own in place of the present one, so that they come first of their kind.
         parts.add(*_of_waits(session, state, options), *_of_reports(state, options))
-
-
-def is_routed(session: Session) -> bool:
-    """Return whether a custom ``get_bind()`` chooses the databases of the session."""
-    return type(session).get_bind is not Session.get_bind
-
-
-def _install_guard(session: Session, state: LockContext, options: PartOptions) -> None:
-    reads = None
-    if options.guard != "raise":
-        check_guard_mode(options.guard)
-    if options.guard_tracing:
-        reads = ReadProvenance(session, state)
-    state.parts.guard = WriteGuard(state, options.guard, reads)
 
 
 def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
     """Yield the parts that choose the database of a lock, and limit, queue or repeat its wait."""
     parts, limit, pipeline, lookup = state.parts, None, None, None
-    if is_routed(session):
+    if options.routed:
         from .routing import BindRouter
 
         yield BindRouter(state)  # before any part that asks for the database

@@ -42,7 +42,7 @@ from ..core.same_tables import (
     other_objects,
     roots_named,
 )
-from ..core.transaction import LockContext, Noting, StatementCheck, check_statements, state_of
+from ..core.transaction import CompiledCheck, LockContext, Noting, check_statements, state_of
 from ..keys import DocumentKey
 from ..sqlalchemy_internals import (
     all_mappers,
@@ -334,7 +334,7 @@ _WRITES = {
 }
 
 
-def _check_of(compiled: Compiled) -> StatementCheck | None:
+def _check_of(compiled: Compiled) -> CompiledCheck | None:
     ctes = getattr(compiled, "ctes", None) or ()
     written = [
         statement.table
@@ -342,7 +342,7 @@ def _check_of(compiled: Compiled) -> StatementCheck | None:
         if isinstance(statement, Insert | Update | Delete)
     ]
     tables = [(table, root) for table in written for root in roots_named(table)]
-    return StatementCheck(partial(_check, tables), in_calls=False) if tables else None
+    return CompiledCheck(partial(_check, tables), in_calls=False) if tables else None
 
 
 def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, context: Any) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 from ..core.documents import key_and_values, mapper_of
 from ..core.session_options import SessionOptions, session_options
 from ..core.transaction import LockContext
-from ..features import OF_DOCUMENTS_ALONE, PartOptions, install_parts, is_routed
+from ..features import OF_DOCUMENTS_ALONE, PartOptions, install_parts
 from ..features.named_locks import NamedLockMethods
 from ..options import BATCH_WAIT, GuardMode, LockOptions, LockTimeout, Priority, check_priority
 from .base_classes import refuse_methods_behind
@@ -133,13 +133,14 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
             checkouts,
             adopt_for_update,
             commit_outcome,
+            type(self).get_bind is not Session.get_bind,
         )
         for usual in OF_DOCUMENTS_ALONE:  # most sessions share one object
             if usual == self._part_options:
                 self._part_options = usual
         super().__init__(*args, options=options, **kwargs)
-        if self._part_options not in OF_DOCUMENTS_ALONE or is_routed(self):
-            _ = self._context  # created now, to refuse wrong options
+        if self._part_options not in OF_DOCUMENTS_ALONE:
+            _ = self._context  # made now, so that wrong options are refused here
 
     def _make_context(self) -> LockContext:
         """Create this session's context, and install its parts.

@@ -89,7 +89,9 @@ def load_again(session: Session, unreadable: Unreadable) -> None:
     """Load the parts that a lock has expired, and that no access would load."""
     loader = _Loader(session)
     for part in sorted(unreadable, key=lambda part: part.path.count(".")):
-        loader.load_missing(Step((part,), part, LockOptions.None_, is_last=False), unreadable[part])
+        loader.load_missing(
+            LoadStep((part,), part, LockOptions.None_, is_last=False), unreadable[part]
+        )
         details = loader.found(part, unreadable[part])
         for below in unreadable:  # a new detail needs the same parts as the others
             news = _not_in(unreadable[below], details)
@@ -194,7 +196,7 @@ class _Loader:
                 found = self.found(part, found)
                 by_path[part.path].extend(found)
 
-    def load_missing(self, step: Step, owners: Iterable[Any]) -> None:
+    def load_missing(self, step: LoadStep, owners: Iterable[Any]) -> None:
         part = step.part
         missing = [owner for owner in owners if _is_incomplete(owner, part)]
         if missing and part.alias is None:
@@ -211,7 +213,7 @@ class _Loader:
         self._load_own_columns(part.detail, found)
         return found
 
-    def _load_details(self, step: Step, missing: list[Any]) -> None:
+    def _load_details(self, step: LoadStep, missing: list[Any]) -> None:
         part = step.part
         if len(step.chain) > 1 and not self._stored.issuperset(map(id, missing)):
             # In the database, a line that the program has moved here belongs to another order: a
@@ -260,7 +262,7 @@ def _has_part(mapper: Mapper[Any], part: Part) -> bool:
 
 
 @mapper_cache
-def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[Step, ...]:
+def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[LoadStep, ...]:
     base = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
     parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
     owners = {part.owner_path for part in parts}
@@ -270,7 +272,7 @@ def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[Step, ...]:
         if set(parts).issuperset(chain):
             chain = (part,) if _has_unknown_depth(parts, part) else chain
             follow = part.path in owners or part.recursive or _may_have_own_columns(part.detail)
-            steps.append(Step(chain, part, base, is_last=not follow))
+            steps.append(LoadStep(chain, part, base, is_last=not follow))
     return tuple(steps)
 
 
@@ -326,7 +328,7 @@ def _members(owner: Any, part: Part) -> list[Any]:
     return list(collection_adapter(value)) if part.relationship.uselist else [value]
 
 
-class Step(NamedTuple):
+class LoadStep(NamedTuple):
     """One kind of part to load, and the owners from which its statement starts.
 
     :ivar chain: from the owner whose keys are given, down to the part.
@@ -341,7 +343,7 @@ class Step(NamedTuple):
 
 
 def read_details(
-    session: Session, step: Step, keys: Sequence[Identity]
+    session: Session, step: LoadStep, keys: Sequence[Identity]
 ) -> Mapping[Identity, Sequence[Any]]:
     """Return the details below these keys, by the keys of their owners."""
     statement, parameters = select_details(step, keys)
@@ -357,7 +359,10 @@ def read_details(
 
 
 def _by_stored_keys(
-    session: Session, step: Step, keys: Sequence[Identity], details: Mapping[Identity, list[Any]]
+    session: Session,
+    step: LoadStep,
+    keys: Sequence[Identity],
+    details: Mapping[Identity, list[Any]],
 ) -> Mapping[Identity, Sequence[Any]]:
     """Return the details by the keys of their owners, where foreign keys spell them differently.
 
@@ -376,7 +381,7 @@ def _by_stored_keys(
 
 
 @mapper_cache
-def repeats_details(step: Step) -> bool:
+def repeats_details(step: LoadStep) -> bool:
     """Return whether a detail may occur twice: owners share it, or collections are joined to it."""
     eager = (
         relationship.lazy in ("joined", False)
@@ -386,7 +391,9 @@ def repeats_details(step: Step) -> bool:
     return any(part.foreign_key is None for part in step.chain) or any(eager)
 
 
-def select_details(step: Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapping[str, Any]]:
+def select_details(
+    step: LoadStep, keys: Sequence[Identity]
+) -> tuple[Select[Any], Mapping[str, Any]]:
     """Return the SELECT of the details below these keys, and its parameters."""
     first = step.chain[0].owner
     if len(keys) == 1:
@@ -398,7 +405,7 @@ def select_details(step: Step, keys: Sequence[Identity]) -> tuple[Select[Any], M
 
 
 @mapper_cache
-def select_by_one_key(step: Step) -> Select[Any]:
+def select_by_one_key(step: LoadStep) -> Select[Any]:
     """Return the SELECT of the details below one key, with the parameters ``pk_0``, ``pk_1``, ..."""
     statement, columns, owner = _joined(step)
     if len(step.chain) > 1:  # otherwise all rows have the same owner
@@ -407,13 +414,13 @@ def select_by_one_key(step: Step) -> Select[Any]:
 
 
 @mapper_cache
-def _by_keys(step: Step) -> Select[Any]:
+def _by_keys(step: LoadStep) -> Select[Any]:
     statement, (column,), owner = _joined(step)
     return statement.add_columns(*owner).where(key_in_parameter(column, step.chain[0].owner))
 
 
 @mapper_cache
-def _joined(step: Step) -> tuple[Select[Any], list[Any], list[Any]]:
+def _joined(step: LoadStep) -> tuple[Select[Any], list[Any], list[Any]]:
     """Return a SELECT of the details, the columns of the given keys, and those of the owners' keys."""
     parts, first, last = step.chain, step.chain[0], step.part
     detail: Any = last.detail.class_  # not aliased: the relationship's ORDER BY names its table

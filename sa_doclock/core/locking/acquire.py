@@ -204,10 +204,7 @@ def acquire(target: LockTarget[T]) -> T:
         result: T = take(call, request, target)
         context.calls.current = outer
     except BaseException as error:
-        call = call or context.calls.current
-        if call is not None and call is not outer:
-            _end_failed(target, call, error)
-        _complete(error, target)
+        _fail(target, call or context.calls.current, outer, error)
         raise
     finally:
         # Again, in case an interruption hit the line above.
@@ -226,16 +223,6 @@ def _check_transaction(context: LockContext, session: Session) -> None:
     if session.get_transaction() is not context.connections.root:
         context.end_if_over()
     context.transaction.check_locks()
-
-
-def _complete(error: BaseException, target: LockTarget[Any]) -> None:
-    if not isinstance(error, DocLockError):
-        return
-    request = target.request
-    database = database_name(target.session, request.bind_arguments)
-    add_document(error, request.entity, request.ident, request.lock, database)
-    if isinstance(error, LockOrderViolation):  # the only misuse that appears only under load
-        instrumentation.report_order_violation(error)
 
 
 def _refuse_inner_call(call: LockCall, inner: LockRequest) -> None:
@@ -415,25 +402,31 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
         raise
 
 
-def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -> None:
-    context = target.context
-    waited = context.calls.now() - call.started
-    context.calls.current = call.outer
-    try:
-        target.undo(call, error)
-        _report_failed(context, call, error, waited)
-    finally:
-        _report_end(context, call, (), waited, error)
-
-
-def _report_failed(
-    context: LockContext, call: LockCall, error: BaseException, waited: float
+def _fail(
+    target: LockTarget[Any], call: LockCall | None, outer: LockCall | None, error: BaseException
 ) -> None:
-    if isinstance(error, LockFailed):
-        error.waited = waited
-        for settled in context.parts.settled:
-            settled(call, error)
-        instrumentation.report_failed(context.session(), error, waited, call.request.seconds)
+    """End the call that this error has stopped, report it, and put the document into an error of ours.
+
+    :param call: None, or the outer one, where the error came before there was a call.
+    """
+    context, request = target.context, target.request
+    if call is not None and call is not outer:
+        waited = context.calls.now() - call.started
+        context.calls.current = outer
+        try:
+            target.undo(call, error)
+            if isinstance(error, LockFailed):
+                error.waited = waited
+                for settled in context.parts.settled:
+                    settled(call, error)
+                instrumentation.report_failed(target.session, error, waited, call.request.seconds)
+        finally:
+            _report_end(context, call, (), waited, error)
+    if isinstance(error, DocLockError):
+        database = database_name(target.session, request.bind_arguments)
+        add_document(error, request.entity, request.ident, request.lock, database)
+    if isinstance(error, LockOrderViolation):  # the one misuse that shows under load alone
+        instrumentation.report_order_violation(error)
 
 
 def _report_end(

@@ -40,6 +40,7 @@ from ..statements import (
 )
 from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import Found
+from .locked_rows import LockedRows, objects_of
 from .read_by_key import (
     find_again,
     keys_of,
@@ -49,7 +50,6 @@ from .read_by_key import (
     refuse_several_rows,
     several_rows,
 )
-from .rows import LockedRows, objects_of
 from .unsaved_changes import refuse_unsaved
 from .wait_limit import WaitLimit
 

@@ -44,7 +44,7 @@ from ..transaction import (
     database_name,
 )
 from .acquire import Found
-from .rows import objects_of
+from .locked_rows import objects_of
 
 
 def read_one(context: LockContext, request: LockRequest) -> Any:

@@ -61,7 +61,7 @@ from ..statements import (
 )
 from ..transaction import LockContext, LockPlan, LockRequest
 from .acquire import Found
-from .rows import LockedRows
+from .locked_rows import LockedRows
 from .unsaved_changes import refuse_unsaved
 from .wait_limit import WaitLimit
 

@@ -67,16 +67,13 @@ class WaitLimit(NamedTuple):
         )
 
     def timed(self, statement: Select[Any]) -> Select[Any]:
-        """Return the statement with the limit in its text, if the dialect writes it there."""
-        strategy, waits = self.strategy, self.strategy.waits
-        if type(waits).timed is LockWaits.timed:
-            return statement
-        left = self.left()
+        """Return the statement with the limit in its text, where the dialect writes it there."""
+        strategy, left = self.strategy, self.left()
         last = _last.get(statement)
         if last is not None and last[0]() is strategy and last[1] == left:
             return last[2]
-        timed = waits.timed(statement, self.lock, left)
-        if timed is not statement:  # it would keep itself alive
+        timed = strategy.waits.timed(statement, self.lock, left)
+        if timed is not statement:  # which would keep itself alive
             _last[statement] = ref(strategy), left, timed
         return timed
 
@@ -84,17 +81,27 @@ class WaitLimit(NamedTuple):
         """Return the remaining seconds of the limit; 0 if only the server's own applies."""
         return 0.0 if self.seconds is None else self.seconds - self.spent
 
-    def send(self, statement_for: Statement, run: Callable[[Select[Any]], R]) -> R:
-        """Run the locking statement, with its time limit inlined if the dialect can.
+    def send(
+        self,
+        statement_for: Statement,
+        run: Callable[[Select[Any]], R],
+        first: Select[Any] | None = None,
+    ) -> R:
+        """Run the locking statement, with its time limit inlined where the dialect can.
 
+        :param first: the statement of the first try, where it is made already.
         :raises LockNotAvailable: the row was held all the time.
         :raises sqlalchemy.exc.OperationalError: the statement itself was too slow.
         """
         limit: WaitLimit = self
+        in_text = type(self.strategy.waits).timed is not LockWaits.timed
         while True:
-            statement, started = statement_for(limit.lock), time.monotonic()
+            statement = statement_for(limit.lock) if first is None else first
+            first, started = None, time.monotonic()
             try:
-                return run(statement if limit.seconds is None else limit.timed(statement))
+                if in_text and limit.seconds is not None:
+                    statement = limit.timed(statement)
+                return run(statement)
             except DBAPIError as error:
                 again = limit.again(error, time.monotonic() - started)
                 if again is None:

@@ -20,9 +20,9 @@ from sqlalchemy.orm import FromStatement
 from ...dialects import SavepointMarks
 from ...dialects.base import EveryError
 from ...sqlalchemy_internals import savepoint_on
-from .connection import Mark, TransactionConnection
 from .context import LockContext
 from .lock_transaction import LockTransaction
+from .transaction_connection import Mark, TransactionConnection
 
 SPACE: Final = r"(?:[\s;]|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|$))*"
 """A pattern for the text that may surround a statement, such as the comment that a listener adds,

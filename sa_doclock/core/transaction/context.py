@@ -17,9 +17,9 @@ from ..ledger import Ledger
 from ..loading import LoadedDocuments
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
-from .connection import TransactionConnections
 from .lock_transaction import LockTransaction
-from .part import SessionParts
+from .session_part import SessionParts
+from .transaction_connection import TransactionConnections
 
 
 class LockContext:

@@ -37,7 +37,7 @@ _first = Lock()
 _STATEMENTS: Final = ("do_execute", "do_executemany", "do_execute_no_params")
 
 
-class StatementCheck(NamedTuple):
+class CompiledCheck(NamedTuple):
     """The check of a statement, each time before it is sent.
 
     :ivar check: gets the state of a session of the connection, and the statement's
@@ -49,7 +49,7 @@ class StatementCheck(NamedTuple):
     in_calls: bool
 
 
-FindCheck = Callable[[Compiled], StatementCheck | None]
+FindCheck = Callable[[Compiled], CompiledCheck | None]
 _finders: list[FindCheck] = []  # Threads: features add to it when they are imported.
 
 
@@ -132,7 +132,7 @@ def _before_execute(*arguments: Any) -> None:
                 check(state, context)
 
 
-def _schema_check(compiled: Compiled) -> StatementCheck | None:
+def _schema_check(compiled: Compiled) -> CompiledCheck | None:
     """Return the check of a construct that sets the current schema by a function of the database.
 
     No other construct can set it, or counts as foreign SQL.
@@ -140,7 +140,7 @@ def _schema_check(compiled: Compiled) -> StatementCheck | None:
     known = strategies.get(compiled.dialect)
     marks = None if known is None else known.marks
     sets = marks is not None and marks.schema_setter and marks.schema_setter in str(compiled)
-    return StatementCheck(_before_schema_setter, in_calls=False) if sets else None
+    return CompiledCheck(_before_schema_setter, in_calls=False) if sets else None
 
 
 def _before_schema_setter(state: LockContext, context: Any) -> None:

@@ -22,10 +22,10 @@ from ..documents import root_of
 from ..instrumentation import report_failed
 from ..ledger import document_of
 from ..lock_request import add_document, database_name, reason
-from .connection import is_broken
 from .connection_events import may_commit, runs_built
 from .context import LockContext, state_of
 from .lock_transaction import LockTransaction
+from .transaction_connection import is_broken
 
 
 class DriverError(NamedTuple):

@@ -22,8 +22,8 @@ from ...errors import REPOSITORY
 from ...events import EventfulSession
 from ...interruptions import ErrorsIgnored
 from ..lock_request import LockCall
-from .connection import TransactionConnection, TransactionConnections
 from .forked import ParentTransaction
+from .transaction_connection import TransactionConnection, TransactionConnections
 
 
 class Condition(Enum):
@@ -102,7 +102,7 @@ _REFUSING: Final = "refusing"
 _FINAL: Final = frozenset({Condition.COMMITTED, Condition.INHERITED})
 
 
-class Failure(NamedTuple):
+class TransactionFailure(NamedTuple):
     """An error, and the condition that it causes.
 
     :ivar error: None during a lock call, which refuses by itself.
@@ -134,7 +134,7 @@ class FailingTransaction:
     """
 
     condition = Condition.OPEN
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[TransactionFailure, ...] = ()
     parent: ParentTransaction | None = None
     undone_by: BaseException | None = None
     had_nothing_to_roll_back = False
@@ -146,7 +146,9 @@ class FailingTransaction:
         """Forget all locks: the server has released them."""
         raise NotImplementedError
 
-    def move(self, to: Condition, failures: tuple[Failure, ...] = (), **also: Any) -> None:
+    def move(
+        self, to: Condition, failures: tuple[TransactionFailure, ...] = (), **also: Any
+    ) -> None:
         """Change the condition, and the state that goes with it.
 
         In one step, so that no interruption separates the two.
@@ -158,10 +160,10 @@ class FailingTransaction:
             raise illegal_move(self.condition, to)
         vars(self).update(condition=to, failures=failures, **also)
 
-    def _note_failures(self, failures: tuple[Failure, ...]) -> None:
+    def _note_failures(self, failures: tuple[TransactionFailure, ...]) -> None:
         self.move(max(failures, key=_severity).condition if failures else Condition.OPEN, failures)
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: TransactionFailure) -> None:
         """Record a failure; but not after the commit, when a lender continues to use the connection."""
         same = failure._replace(error=None)
         if self.condition not in _FINAL and same not in (
@@ -173,13 +175,15 @@ class FailingTransaction:
 
     def note_half_done(self, error: BaseException) -> None:
         """Record that an exception left an inner locked() block, whose work must not be saved."""
-        self.fail(Failure(Condition.HALF_DONE, error, self._session().get_nested_transaction()))
+        self.fail(
+            TransactionFailure(Condition.HALF_DONE, error, self._session().get_nested_transaction())
+        )
 
     def refuse_from_now_on(self, cause: BaseException) -> None:
         """Refuse every statement and commit, because of this error."""
         if self.cause() is None:
             savepoint = self._session().get_nested_transaction()
-            self.fail(Failure(Condition.REFUSED, cause, savepoint))
+            self.fail(TransactionFailure(Condition.REFUSED, cause, savepoint))
             self.refuse_on_connections()
 
     def doubt(self, connection: TransactionConnection, error: BaseException) -> None:
@@ -187,7 +191,7 @@ class FailingTransaction:
 
         Not now, because the failed statement is still open, but before anything else is sent.
         """
-        self.fail(Failure(Condition.IN_DOUBT, error, connection=connection))
+        self.fail(TransactionFailure(Condition.IN_DOUBT, error, connection=connection))
         self.refuse_on_connections()
 
     def note_server_rollback(self, error: BaseException | None = None) -> None:
@@ -195,7 +199,7 @@ class FailingTransaction:
 
         :param error: None in a lock call, which refuses by itself.
         """
-        self.fail(Failure(Condition.LOST, error))
+        self.fail(TransactionFailure(Condition.LOST, error))
         self.note_locks_lost()
 
     def note_ended_at_question(self, error: BaseException, call: LockCall | None) -> None:
@@ -227,7 +231,7 @@ class FailingTransaction:
         """Record the rollback of savepoints that the program set on the Connection itself."""
         self._undo(lambda failure: failure.within in names)
 
-    def _undo(self, is_undone: Callable[[Failure], bool]) -> None:
+    def _undo(self, is_undone: Callable[[TransactionFailure], bool]) -> None:
         if self.failures and self.condition is not Condition.LOST:
             self._note_failures(tuple(known for known in self.failures if not is_undone(known)))
 

@@ -27,7 +27,7 @@ from ...events import EventfulSession
 from ...sqlalchemy_internals import all_sessions
 from ..ledger import Ledger, document_of
 from ..lock_request import add_document
-from .connection import TransactionConnections
+from .transaction_connection import TransactionConnections
 
 _REFUSED: Final = ("before_cursor_execute", "prepare_twophase", "commit_twophase")
 _DROPPED: Final = ("rollback", "rollback_savepoint", "rollback_twophase")

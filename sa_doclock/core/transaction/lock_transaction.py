@@ -20,10 +20,10 @@ from ..instrumentation import report_released, reports_released
 from ..ledger import Ledger, LedgerMark, NamedKey, document_of
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
-from .connection import Mark, TransactionConnections, next_moment
-from .failure import Condition, FailingTransaction, Failure
+from .failure import Condition, FailingTransaction, TransactionFailure
 from .forked import ParentTransaction
-from .part import Outbox, SessionParts
+from .session_part import Outbox, SessionParts
+from .transaction_connection import Mark, TransactionConnections, next_moment
 
 _NONE: Final[Mapping[DocumentKey | NamedKey, str]] = MappingProxyType({})
 _NOTHING: Final = nullcontext()
@@ -272,7 +272,7 @@ class LockTransaction(FailingTransaction):
         within, mark = None, None if savepoint is None else self.savepoints.get(savepoint)
         if joined is not None and joined.savepoints:
             within, mark = joined.savepoints[-1]
-        self.fail(Failure(Condition.ABORTED, error, savepoint, within))
+        self.fail(TransactionFailure(Condition.ABORTED, error, savepoint, within))
         if mark is None:
             self.note_locks_lost()
         else:

@@ -18,9 +18,9 @@ from ...dialects.base import AUTOCOMMIT, IsolationLevels
 from ...errors import LockNotSupported, WrongIsolation
 from ...options import LockOptions, base_of
 from ...pool import GUARD_ISOLATION_LEVEL, on_return
-from .connection import ISOLATION, TransactionConnection, TransactionConnections
 from .context import LockContext
 from .plan import LockPlan
+from .transaction_connection import ISOLATION, TransactionConnection, TransactionConnections
 
 
 class _OpeningLevel(NamedTuple):

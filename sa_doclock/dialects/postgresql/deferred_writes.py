@@ -45,7 +45,7 @@ _EXACTLY_ONE: Final = (
 _COMMIT: Final = "COMMIT"
 
 
-class Write(NamedTuple):
+class KeptWrite(NamedTuple):
     """One statement of a flush."""
 
     statement: str
@@ -71,14 +71,14 @@ class PsycopgPipeline(CursorInterceptor):
     commit_sent = False
     _may_commit: Callable[[], bool] | None = None
     _transaction: RootTransaction | None = None
-    """The transaction of the writes."""
-    _next: Write | None = None
+    """The one that the writes are of."""
+    _next: KeptWrite | None = None
     _failure: Exception | None = None
     _executes = _listens = _paused = False
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._kept: list[Write] = []
+        self.connection, self.driver = connection, connection.connection.driver_connection
+        self._kept: list[KeptWrite] = []
 
     def locking(
         self,
@@ -219,7 +219,7 @@ class PsycopgPipeline(CursorInterceptor):
         self._next = None
         if self._waits(statement, parameters, context):
             updated = context.compiled.statement.table.description if context.isupdate else None
-            self._next = Write(statement, parameters, context.executemany, updated)
+            self._next = KeptWrite(statement, parameters, context.executemany, updated)
         else:
             self.send_writes()
 
@@ -278,9 +278,9 @@ class _Batch:
     """
 
     def __init__(
-        self, writes: Sequence[Write], make_cursor: Callable[[], Any], last: str | None
+        self, writes: Sequence[KeptWrite], make_cursor: Callable[[], Any], last: str | None
     ) -> None:
-        rows: list[tuple[Write | None, str, Any, bool | None]] = [
+        rows: list[tuple[KeptWrite | None, str, Any, bool | None]] = [
             (write, write.sent, row, write.many or None) for write in writes for row in write.rows
         ]
         if last is not None:
@@ -295,7 +295,7 @@ class _Batch:
             yield partial(cursor.execute, text, row, prepare=prepare)
             self._sent += 1
 
-    def failed(self, error: Any) -> Write | None:
+    def failed(self, error: Any) -> KeptWrite | None:
         """Return the write that has this error; None: the last statement."""
         at = self._sent
         if self.last is not None and error.sqlstate is None and at == len(self._rows):

@@ -191,14 +191,15 @@ def begin_of(driver: Any) -> list[Call]:
 
 
 class CursorInterceptor:
-    """Executes the statements of a connection instead of the driver's own cursors."""
+    """Executes the statements of a connection in place of the driver's own cursors.
 
+    A subclass sets ``connection``, and ``driver`` to its driver's own.
+    """
+
+    connection: Connection
+    driver: Any
     _factory: Any = None
     _server_factory: Any = None
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.driver: Any = connection.connection.driver_connection
 
     def cursor(self) -> Any:
         """Return a cursor of the driver."""

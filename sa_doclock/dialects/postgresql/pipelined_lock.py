@@ -62,7 +62,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
         few_rows: bool = False,
         after: str | None = None,
     ) -> None:
-        super().__init__(connection)
+        self.connection, self.driver = connection, connection.connection.driver_connection
         self._after = after
         self._limit = None if seconds is None else lock_limit(seconds, few_rows=few_rows)
         self._reads = reads
@@ -94,7 +94,14 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
         self._early = []
         call = partial(cursor.own.execute, query, params, **options)
         if isinstance(query, str) and waits_for_lock(query):
-            calls = self._with_limits(call)
+            calls: list[Call] = [call]
+            if self._limit is not None:
+                sent = self._limit.statements
+                write = Unread(sent.write, self._limit.parameters, self.cursor)
+                calls = [write, call, Unread(sent.restore, (), self.cursor)]
+            if self._after is not None:
+                calls.append(Unread(self._after, (), self.cursor))
+                self._after = None
             if self._reads is None:
                 send_in_pipeline(self.driver, calls)
             else:
@@ -121,17 +128,6 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
             # The lock was granted.  The statement that asks for this read raises its error.
             self._failure = error
         self._early = early
-
-    def _with_limits(self, call: Call) -> list[Call]:
-        calls: list[Call] = [call]
-        if self._limit is not None:
-            sent = self._limit.statements
-            write = Unread(sent.write, self._limit.parameters, self.cursor)
-            calls = [write, call, Unread(sent.restore, (), self.cursor)]
-        if self._after is not None:
-            calls.append(Unread(self._after, (), self.cursor))
-            self._after = None
-        return calls
 
     def _early_reads(self, reads: Iterable[Read]) -> list[_EarlyRead]:
         if self.connection.get_execution_options().get("schema_translate_map"):

@@ -5,8 +5,7 @@ header, so only one of two gets the document, and an owner that has lost it can 
 """
 
 from .changes import CheckOutCalls, CheckoutOrEpoch, check_lease, check_note, check_owner
-from .part import CheckOuts, check_class, checkouts_of
-from .rows import list_checkouts
+from .check_outs import CheckOuts, check_class, checkouts_of
 from .table import (
     COLUMNS,
     INDEXES,
@@ -16,3 +15,4 @@ from .table import (
     check_table,
     checkout_table,
 )
+from .table_rows import list_checkouts

@@ -29,11 +29,11 @@ from ...errors import CheckoutLost, DocLockError
 from ...events import listened
 from ...keys import Identity, document_label, is_storable, key_text, public_key
 from ...options import LockOptions, LockTimeout, check_time
+from .check_outs import check_class, checkouts_of
 from .conditions import ANYBODY, lost, owned_by
-from .keys import DocumentName, document_name, read_key, table_name
-from .part import check_class, checkouts_of
-from .rows import MILLISECOND, CheckoutRow, CheckoutRows
+from .key_texts import DocumentName, document_name, read_key, table_name
 from .table import LONGEST_NOTE, LONGEST_OWNER
+from .table_rows import MILLISECOND, CheckoutRow, CheckoutRows
 
 CheckoutOrEpoch = Checkout | tuple[type[Any], Any, int]
 """A check-out; or its document, by class and key, and its epoch."""

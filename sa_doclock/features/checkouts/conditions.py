@@ -10,11 +10,11 @@ from typing import Any, Final
 from ...checkout_info import NOBODY, Checkout
 from ...errors import CheckedOut, CheckoutLost, DocLockError
 from ...keys import key_text
-from .rows import CheckoutRow
+from .table_rows import CheckoutRow
 
 
 @dataclass(frozen=True)
-class Condition:
+class CheckoutCondition:
     """A condition on the document's check-out, compared under the lock.
 
     :ivar refuses: returns whether this row refuses the lock.
@@ -42,30 +42,30 @@ class Condition:
         )
 
 
-FREE: Final = Condition(lambda row: row.is_valid)
+FREE: Final = CheckoutCondition(lambda row: row.is_valid)
 """Nobody has it: the condition of a lock without ``checkout=``."""
 
-ANYBODY: Final = Condition(lambda _: False, gives=True)
+ANYBODY: Final = CheckoutCondition(lambda _: False, gives=True)
 """Whoever has it: the condition of a take-over."""
 
 
-def owned_by(owner: str) -> Condition:
+def owned_by(owner: str) -> CheckoutCondition:
     """Return the condition that nobody has it, or this owner."""
-    return Condition(lambda row: row.is_valid and row.owner != owner, gives=True)
+    return CheckoutCondition(lambda row: row.is_valid and row.owner != owner, gives=True)
 
 
-def _of_epoch(epoch: int) -> Condition:
-    return Condition(lambda row: row.open_epoch != epoch, epoch=epoch)
+def _of_epoch(epoch: int) -> CheckoutCondition:
+    return CheckoutCondition(lambda row: row.open_epoch != epoch, epoch=epoch)
 
 
-def condition_of(given: Any) -> Condition:
+def condition_of(given: Any) -> CheckoutCondition:
     """Return the condition for ``checkout=``.
 
     :raises TypeError: it is neither a Checkout nor an epoch.
     """
     if given is None or given is NOBODY:
         return FREE
-    if isinstance(given, Condition):
+    if isinstance(given, CheckoutCondition):
         return given
     if isinstance(given, Checkout):
         return _of_epoch(given.epoch)

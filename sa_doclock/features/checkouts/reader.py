@@ -15,8 +15,8 @@ from ...dialects.base import Read
 from ...errors import WrongIsolation
 from ...keys import DocumentKey, Identity
 from ...options import LockOptions
-from .keys import document_name, read_key, table_name
-from .rows import NO_ROW, CheckoutRow, CheckoutRows
+from .key_texts import document_name, read_key, table_name
+from .table_rows import NO_ROW, CheckoutRow, CheckoutRows
 
 
 class CheckoutReader:

@@ -28,7 +28,7 @@ from ...features.checkouts import (
 from ...keys import document_label, printable, public_key, short_text
 from ...session import LockingSession
 from .console import Entity, JsonList, ServerUrl, errors_as_text, import_name, results, say
-from .database import BadUsage, Target, open_database
+from .database import BadUsage, DatabaseTarget, open_database
 from .workload import first_line
 
 _SECONDS: Final = "%Y-%m-%d %H:%M:%S"
@@ -149,7 +149,7 @@ def _ask(
     return found
 
 
-def _table(target: Target, name: str) -> DatabaseTable:
+def _table(target: DatabaseTarget, name: str) -> DatabaseTable:
     """:raises BadUsage: the database has no such table."""
     schema, _, own_name = name.rpartition(".")
     if not own_name:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ... import LockNotSupported
 from ...keys import printable
-from .database import BadUsage, Target
+from .database import BadUsage, DatabaseTarget
 from .workload import TABLE_NAMES, TableError, TableLeftBehind, first_line, left_by_others
 
 
@@ -112,7 +112,7 @@ def _in_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def announce(out: Console, target: Target) -> None:
+def announce(out: Console, target: DatabaseTarget) -> None:
     """Print the database, and the tables that will be created in it."""
     out.print(f"{target.product} {target.version}, {target.url}", soft_wrap=True)
     out.print(f"creates and drops {', '.join(TABLE_NAMES)}", soft_wrap=True)

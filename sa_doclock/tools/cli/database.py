@@ -31,7 +31,7 @@ class BadUsage(Exception):
     """The command cannot be run as asked; the text tells the user the reason."""
 
 
-class Target(NamedTuple):
+class DatabaseTarget(NamedTuple):
     """A database to run on.
 
     :ivar url: without its password and parameters, for display.
@@ -46,7 +46,9 @@ class Target(NamedTuple):
 
 
 @contextmanager
-def open_database(url: str | None, connections: int, *, patient: bool = True) -> Iterator[Target]:
+def open_database(
+    url: str | None, connections: int, *, patient: bool = True
+) -> Iterator[DatabaseTarget]:
     """Connect, with a pool of this many connections; without a URL, to a temporary SQLite file.
 
     :param patient: SQLite waits two minutes for the file's lock, whatever the URL says.
@@ -141,7 +143,7 @@ def _refuse_unfit(engine: Engine) -> None:
         raise BadUsage("threads cannot share an in-memory database; use sqlite:///file.db")
 
 
-def _connect(engine: Engine) -> Target:
+def _connect(engine: Engine) -> DatabaseTarget:
     # Parameters may contain secrets too.
     shown = engine.url.set(query={}).render_as_string(hide_password=True)
     try:
@@ -152,7 +154,7 @@ def _connect(engine: Engine) -> Target:
         raise BadUsage(f"cannot connect to {shown}: {_without_secret(error, engine.url)}") from None
     numbers = [str(part) for part in dialect.server_version_info or () if isinstance(part, int)]
     version = ".".join(numbers[:3])
-    return Target(engine, shown, product_of(dialect), version, level or "unknown")
+    return DatabaseTarget(engine, shown, product_of(dialect), version, level or "unknown")
 
 
 def _without_secret(error: Exception, url: URL) -> str:

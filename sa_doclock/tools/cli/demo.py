@@ -19,9 +19,19 @@ from sqlalchemy.orm import sessionmaker
 
 from ... import LockingSession, LockOptions
 from .console import INTERRUPTED, Url, announce, errors_as_text, progress_bar, results
-from .database import Target, open_database
+from .database import DatabaseTarget, open_database
 from .stress import WITH, WITHOUT, good_or_bad, run_with_progress, table_of, verdict
-from .workload import NAMES, Detail, Document, Outcome, Plan, State, check_locks, fill, fresh_tables
+from .workload import (
+    NAMES,
+    Detail,
+    Document,
+    Plan,
+    RunOutcome,
+    State,
+    check_locks,
+    fill,
+    fresh_tables,
+)
 
 WAIT = 30.0
 """Seconds that a request waits, before it writes, for the other to have read the order too.
@@ -179,7 +189,7 @@ def demo(url: Url = None) -> None:
     raise typer.Exit(status)
 
 
-def _run_scenes(out: Console, target: Target) -> int:
+def _run_scenes(out: Console, target: DatabaseTarget) -> int:
     without, locked = _double_click(out, target)
     counts = _busy_order(out, target)
     runs = _stress(out, target, secrets.randbelow(10**6))
@@ -199,7 +209,7 @@ def _run_scenes(out: Console, target: Target) -> int:
     return 0
 
 
-def _double_click(out: Console, target: Target) -> tuple[list[Clicks], list[Clicks]]:
+def _double_click(out: Console, target: DatabaseTarget) -> tuple[list[Clicks], list[Clicks]]:
     """Two requests at once; return their results without locks, and with locks."""
     _head(out, "1. The double click")
     out.print(
@@ -228,7 +238,7 @@ def _clicks_text(clicks: Clicks) -> Text:
     return Text(f"BROKEN: {numbers}", style="bold red")
 
 
-def _busy_order(out: Console, target: Target) -> OrderCounts:
+def _busy_order(out: Console, target: DatabaseTarget) -> OrderCounts:
     """A writer and a reader at once; return the reader's counts with locks."""
     _head(out, "2. Reading an order while it is changed")
     out.print(
@@ -251,7 +261,7 @@ def _busy_order(out: Console, target: Target) -> OrderCounts:
     return locked
 
 
-def _count_reads(target: Target, locks: bool) -> OrderCounts:
+def _count_reads(target: DatabaseTarget, locks: bool) -> OrderCounts:
     write, read = (_UPDATE, _SHARED) if locks else (_PLAIN, _PLAIN)
     with progress_bar(WITH if locks else WITHOUT, _SECONDS) as show:
         return watch_order(
@@ -263,7 +273,7 @@ def _count_reads(target: Target, locks: bool) -> OrderCounts:
         )
 
 
-def _stress(out: Console, target: Target, seed: int) -> dict[str, Outcome]:
+def _stress(out: Console, target: DatabaseTarget, seed: int) -> dict[str, RunOutcome]:
     """The stress run without and with locks; Ctrl-C skips the rest."""
     plans = {WITHOUT: Plan(seed=seed, locks=False), WITH: Plan(seed=seed)}
     plan = plans[WITH]
@@ -272,7 +282,7 @@ def _stress(out: Console, target: Target, seed: int) -> dict[str, Outcome]:
         f"{plan.threads} threads x {plan.iterations} operations on {plan.documents} documents:\n"
         "UPSERT sets a line, DELETE removes one, both total again; LOAD reads and checks.\n"
     )
-    runs: dict[str, Outcome] = {}
+    runs: dict[str, RunOutcome] = {}
     for heading, each in plans.items():
         runs[heading] = run_with_progress(heading, target, each)
         if runs[heading].interrupted:

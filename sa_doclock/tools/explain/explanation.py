@@ -241,9 +241,9 @@ def _some_unique_key(
 
 def _lock(
     engine: Engine, entity: type[Any], key: Any, lock: LockOptions, seconds: float | None
-) -> _Recorder:
+) -> _PlanRecorder:
     """Take the lock as a program does; return its statements."""
-    recorder = _Recorder()
+    recorder = _PlanRecorder()
     with recorder.installed(engine), LockingSession(engine) as session:
         if LockOptions.SkipLocked in lock:
             statement = session.entity_set(entity, lock, lock_timeout=seconds)
@@ -266,7 +266,7 @@ def _absent_key(mapper: Mapper[Any]) -> Any:
 
 
 @dataclass
-class _Recorder:
+class _PlanRecorder:
     """The statements of one engine, each on one line, executed without their locks.
 
     :ivar first_lock: the position of the first locking statement, from 1; 0: none.

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from sa_doclock.tools.cli.app import app
 from sa_doclock.tools.cli.database import _without_secret
-from sa_doclock.tools.cli.workload.plan import Plan
+from sa_doclock.tools.cli.workload.run_plan import Plan
 from sa_doclock.tools.cli.workload.tables import PREFIX
 from tests.integration.cli.conftest import ROOT, Process
 from tests.support.databases import Database

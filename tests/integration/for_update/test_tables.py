@@ -126,6 +126,21 @@ def test_what_was_loaded_of_it_is_read_again(session: LockingSession) -> None:
     assert {"total", "lines"} <= sa.inspect(order).unloaded
 
 
+def test_an_object_is_read_again_of_which_the_table_of_the_subclass_alone_is_locked(
+    session: LockingSession, other: LockingSession
+) -> None:
+    session.expire_on_commit = False
+    lease = session.scalars(sa.select(Lease).order_by(Lease.id).limit(1)).one()
+    session.commit()
+    rents: Any = Lease.__table__
+    other.execute(sa.update(rents).values(rent=lease.rent + 10))
+    other.commit()
+    of_lease = sa.select(Lease).where(Lease.id == lease.id).with_for_update(of=rents)
+    before = lease.rent
+    assert session.scalars(of_lease).one() is lease
+    assert lease.rent == before + 10
+
+
 def test_a_pending_change_is_refused(session: LockingSession) -> None:
     session.get_one(Order, 1).total = 1
     with session.no_autoflush:  # SQLAlchemy 2.1 flushes before a statement of Core too

@@ -15,7 +15,7 @@ from sqlalchemy import event, select
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, with_lock
 from sa_doclock.core.locking import wait_limit as waiting
-from sa_doclock.core.statements.by_key import lock_by_key
+from sa_doclock.core.statements.key_selects import lock_by_key
 from sa_doclock.dialects import strategy_for as strategy_for_memory
 from sa_doclock.dialects.registry import strategy_for
 from tests.integration.locking.connections import set_patience

@@ -126,7 +126,7 @@ class Scenario:
 
     def _take(self, step: Step) -> None:
         session, doc = self.session, step.doc
-        if doc == NEW and step.what != "turn" and not self._has_new():
+        if doc == NEW and step.what != "turn" and not self._has_new(self._where(step)):
             return
         if self.is_pending and not _DISCARDING.isdisjoint(step[:2]):
             return
@@ -324,7 +324,7 @@ class Scenario:
 
     def insert(self) -> None:
         """Insert the new document, which needs no lock in this transaction."""
-        if self._has_new():
+        if self._has_new(self._here()):
             return
         for row in list(self.session.identity_map.values()):
             if sa.inspect(row).identity[0] in (NEW, 10 * NEW, 10 * NEW + 1):
@@ -335,8 +335,8 @@ class Scenario:
         self.kept += rows
         self.mine.append(self._here().row("new", NEW))
 
-    def _has_new(self) -> bool:
-        row = self._here().row("new", NEW)
+    def _has_new(self, place: Place) -> bool:
+        row = place.row("new", NEW)
         return row in self.mine or row in self.committed
 
     def end_by(self, end: Callable[[LockingSession], object], *, committed: bool) -> None:

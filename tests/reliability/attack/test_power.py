@@ -21,12 +21,12 @@ from sa_doclock.core.loading import DocumentIndex, LoadedDocuments, Unreadable, 
 from sa_doclock.core.locking.by_key import _RowsByKey
 from sa_doclock.core.locking.select import RowsOfSelect
 from sa_doclock.core.transaction import make_plan
-from sa_doclock.core.transaction.connection import (
+from sa_doclock.core.transaction.connection_events import ConnectionEvents
+from sa_doclock.core.transaction.lock_transaction import LockTransaction
+from sa_doclock.core.transaction.transaction_connection import (
     TransactionConnection,
     TransactionConnections,
 )
-from sa_doclock.core.transaction.connection_events import ConnectionEvents
-from sa_doclock.core.transaction.lock_transaction import LockTransaction
 from sa_doclock.features.routing import BindRouter
 from sa_doclock.guard import full_check, write_guard
 from sa_doclock.guard.full_check import FullCheck

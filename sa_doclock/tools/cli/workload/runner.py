@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import sessionmaker
 
 from .... import DeadlockDetected, DocLockError, LockingSession
-from .plan import Operation, Plan, Step
+from .run_plan import Operation, Plan, WorkloadStep
 from .tables import LARGEST, Detail, Document, State, fill, first_line
 
 
@@ -27,7 +27,7 @@ class ErrorKind:
 
 
 @dataclass
-class Tally:
+class RunTally:
     """The counts of one thread, or of all."""
 
     waits: dict[Operation, list[float]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Tally:
         name = type(error).__name__
         self.errors.setdefault(name, ErrorKind(0, first_line(error))).count += 1
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: RunTally) -> None:
         """Add the count of another thread, which may still be counting."""
         for operation, waits in list(other.waits.items()):
             self.waits.setdefault(operation, []).extend(waits)
@@ -97,7 +97,7 @@ ATTEMPTS = 4
 """The attempts of an operation whose errors say that a retry may succeed."""
 
 
-def _upsert(document: Document, step: Step) -> None:
+def _upsert(document: Document, step: WorkloadStep) -> None:
     for detail in document.details:
         if detail.name == step.name:
             detail.value = step.value
@@ -107,7 +107,7 @@ def _upsert(document: Document, step: Step) -> None:
     document.add_up()
 
 
-def _delete(document: Document, step: Step) -> None:
+def _delete(document: Document, step: WorkloadStep) -> None:
     for detail in document.details:
         if detail.name == step.name:
             document.details.remove(detail)
@@ -115,7 +115,7 @@ def _delete(document: Document, step: Step) -> None:
     document.add_up()
 
 
-def _move(document: Document, step: Step) -> None:
+def _move(document: Document, step: WorkloadStep) -> None:
     """Move up to ``step.value``, within the range of both details."""
     details = {detail.name: detail for detail in document.details}
     source, target = details[step.name], details[step.other]
@@ -124,7 +124,7 @@ def _move(document: Document, step: Step) -> None:
     target.value += moved
 
 
-CHANGES: Final[Mapping[Operation, Callable[[Document, Step], None]]] = {
+CHANGES: Final[Mapping[Operation, Callable[[Document, WorkloadStep], None]]] = {
     Operation.UPSERT: _upsert,
     Operation.DELETE: _delete,
     Operation.MOVE: _move,
@@ -173,7 +173,7 @@ class Worker:
     plan: Plan
     histories: Mapping[int, History]
     stop: Event
-    tally: Tally = field(default_factory=Tally)
+    tally: RunTally = field(default_factory=RunTally)
 
     def work(self, thread: int, engine: Engine, start: Barrier) -> None:
         """Wait until every thread is connected; then take the steps of this one."""
@@ -190,7 +190,7 @@ class Worker:
             start.abort()
             self.tally.note_error(error)
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: WorkloadStep) -> None:
         for attempt in range(ATTEMPTS):
             self.tally.retries += attempt > 0
             try:
@@ -202,7 +202,7 @@ class Worker:
             else:
                 return
 
-    def _attempt(self, step: Step) -> None:
+    def _attempt(self, step: WorkloadStep) -> None:
         with self.sessions() as session:
             document, waited = self._read(session, step)
             if step.operation is Operation.LOAD:
@@ -211,7 +211,7 @@ class Worker:
                 self._change(session, document, step)
         self.tally.waits.setdefault(step.operation, []).append(waited)
 
-    def _read(self, session: LockingSession, step: Step) -> tuple[Document, float]:
+    def _read(self, session: LockingSession, step: WorkloadStep) -> tuple[Document, float]:
         history = self.histories[step.document]
         newest = history.newest
         began = perf_counter()
@@ -227,7 +227,7 @@ class Worker:
         self.tally.stale_reads += self.plan.locks and not history.has_been(details, newest)
         return document, waited
 
-    def _change(self, session: LockingSession, document: Document, step: Step) -> None:
+    def _change(self, session: LockingSession, document: Document, step: WorkloadStep) -> None:
         history = self.histories[step.document]
         CHANGES[step.operation](document, step)
         number = history.announce(document.values())
@@ -247,11 +247,11 @@ class BrokenDocument(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """The result of a run."""
 
     plan: Plan
-    tally: Tally
+    tally: RunTally
     broken_documents: tuple[BrokenDocument, ...]
     seconds: float
     interrupted: bool
@@ -281,8 +281,8 @@ def check_locks(engine: Engine, plan: Plan) -> None:
 
 
 def run(
-    engine: Engine, plan: Plan, watch: Callable[[Tally], None] | None = None, **options: Any
-) -> Outcome:
+    engine: Engine, plan: Plan, watch: Callable[[RunTally], None] | None = None, **options: Any
+) -> RunOutcome:
     """Execute the plan in existing, filled tables (see ``fresh_tables``).
 
     Errors of a thread are counted, never raised.  Ctrl-C ends the run after the current operations;
@@ -316,7 +316,7 @@ def run(
     except DBAPIError as error:  # the server is gone; the counts are still useful
         tally.note_error(error)
         broken = ()
-    return Outcome(plan, tally, broken, seconds, interrupted)
+    return RunOutcome(plan, tally, broken, seconds, interrupted)
 
 
 def _carry_out(
@@ -340,8 +340,8 @@ def _carry_out(
     return False
 
 
-def _total(workers: Sequence[Worker]) -> Tally:
-    total = Tally()
+def _total(workers: Sequence[Worker]) -> RunTally:
+    total = RunTally()
     for worker in workers:
         total.add(worker.tally)
     return total

@@ -31,9 +31,9 @@ from ...guard import is_atomic
 from ...keys import DocumentKey, LockedName, document_label, public_key
 from ...options import LockOptions, base_of
 from .atomic import compared_with_checkouts
-from .conditions import FREE, Condition, condition_of
+from .conditions import FREE, CheckoutCondition, condition_of
 from .reader import CheckoutReader
-from .rows import CheckoutRow
+from .table_rows import CheckoutRow
 
 
 class _ReadRows:
@@ -69,7 +69,7 @@ class CheckOuts(SessionPart):
     # The hooks, in the order of SessionPart.
 
     def check_request(self, request: LockRequest) -> None:
-        """See :class:`Condition`: rows of this class can be checked out, and by such a lock."""
+        """See :class:`CheckoutCondition`: rows of this class can be checked out, and by such a lock."""
         given = request.given.get("checkout")
         if given is None or given is NOBODY:
             return
@@ -143,7 +143,7 @@ class CheckOuts(SessionPart):
         return super().around_write(statement, parameters, how)
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """See :class:`Condition`: a document that is locked already must be the caller's."""
+        """See :class:`CheckoutCondition`: a document that is locked already must be the caller's."""
         given = request.given.get("checkout")
         if given is not None and declares(inspect(found).mapper, "checkout"):
             state: Any = inspect(found)
@@ -170,7 +170,7 @@ class CheckOuts(SessionPart):
     def _refused(
         self,
         documents: Sequence[DocumentKey | LockedName],
-        condition: Condition,
+        condition: CheckoutCondition,
         *,
         again: bool = False,
     ) -> Mapping[DocumentKey, CheckoutRow]:
@@ -234,7 +234,7 @@ class CheckOuts(SessionPart):
         return self.reader.read(documents, timed=timed)
 
     def _refusal(
-        self, document: DocumentKey, row: CheckoutRow, condition: Condition
+        self, document: DocumentKey, row: CheckoutRow, condition: CheckoutCondition
     ) -> DocLockError:
         entity, identity = document
         root: Mapper[Any] = inspect(entity)
@@ -250,7 +250,7 @@ def _mapper_of(request: LockRequest) -> Mapper[Any]:
     return request.mapper
 
 
-def _condition(request: LockRequest) -> Condition:
+def _condition(request: LockRequest) -> CheckoutCondition:
     return condition_of(request.given.get("checkout"))
 
 

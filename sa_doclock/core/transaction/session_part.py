@@ -19,8 +19,8 @@ from ...errors import LockFailed, LockLost
 from ...events import ReleasedLock
 from ...keys import Identity
 from ..lock_request import LockCall, LockRequest
-from .connection import TransactionConnection
 from .plan import LockPlan
+from .transaction_connection import TransactionConnection
 
 Block = AbstractContextManager[Any] | None
 

@@ -107,7 +107,7 @@ class LockedRows(LockTarget[T]):
         if statement is None:
             return self.lock_and_read(limit, whole_row=whole_row)
         locking = cast("Statement", partial(self.locking, plan, whole_row=whole_row))
-        return limit.send(locking, self.read)
+        return limit.send(locking, self.read, statement)
 
     send = send_select
 

@@ -27,7 +27,7 @@ from ...dialects import strategy_for
 from ...dialects.base import Read, ServerClock
 from ...errors import LockNotSupported
 from ...keys import Identity, public_key
-from .keys import DocumentName
+from .key_texts import DocumentName
 from .table import UtcTimestamp
 
 MILLISECOND: Final = timedelta(milliseconds=1)

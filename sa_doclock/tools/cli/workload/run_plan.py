@@ -21,7 +21,7 @@ class Operation(enum.Enum):
     LOAD = "load"  # read and check
 
 
-class Step(NamedTuple):
+class WorkloadStep(NamedTuple):
     """One operation, with its random choices."""
 
     operation: Operation
@@ -82,14 +82,14 @@ class Plan:
             for number in range(self.documents)
         }
 
-    def steps(self, thread: int) -> Iterator[Step]:
+    def steps(self, thread: int) -> Iterator[WorkloadStep]:
         """Yield the steps of one thread."""
         rng = self._random(f"thread {thread}")
         for _ in range(self.iterations):
             operation = rng.choice(self.operations)
             document = rng.randrange(self.documents)
             name, other = rng.sample(NAMES, 2)
-            yield Step(operation, document, name, other, rng.randint(0, LARGEST))
+            yield WorkloadStep(operation, document, name, other, rng.randint(0, LARGEST))
 
     def _random(self, purpose: str) -> random.Random:
         return random.Random(f"{self.seed}, {purpose}")  # noqa: S311  # a test, not a secret

@@ -17,9 +17,9 @@ from sqlalchemy.engine import Compiled
 from sqlalchemy.orm import Session
 
 from ..core.transaction import (
+    CompiledCheck,
     Executor,
     LockContext,
-    StatementCheck,
     check_statements,
     make_plan,
     open_for_lock,
@@ -33,7 +33,7 @@ from .compiled_locks import NO_LOCKS, CompiledLock, CompiledLocks, locks_in, str
 from .for_update import inner_select, lock_of_for_update
 
 
-class Adoption:
+class SessionAdoption:
     """Makes the ``with_for_update()`` of a session a lock; keeps nothing of the session."""
 
     def executor(self, session: Session, statement: Any) -> Executor | None:
@@ -49,11 +49,11 @@ class Adoption:
         return partial(execute_for_update, context, statement, lock)
 
 
-def _check_of(compiled: Compiled) -> StatementCheck | None:
+def _check_of(compiled: Compiled) -> CompiledCheck | None:
     locks = locks_in(compiled)
     if locks is NO_LOCKS:
         return None
-    return StatementCheck(partial(_check, locks), in_calls=bool(locks.within))
+    return CompiledCheck(partial(_check, locks), in_calls=bool(locks.within))
 
 
 def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
