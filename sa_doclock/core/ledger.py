@@ -168,7 +168,7 @@ class Ledger:
         known = self._places_of_classes.get(root.class_)
         translated = options or bind.get_execution_options().get(SCHEMA_OPTION)
         if known is not None and known.engine is bind.engine and not (known.schemas or translated):
-            return  # as mostly, without a call
+            return  # the usual case, without a call
         place = place_of(bind, *options) if translated else RowPlace(bind.engine, _UNTRANSLATED)
         if known is None or not known.is_same(place):
             if self._places_of_classes:
