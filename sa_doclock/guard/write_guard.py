@@ -131,15 +131,6 @@ class WriteGuard(Refusals):
             )
             FullCheck(self, session, along).check(chain.from_iterable(written))
 
-    def _is_held(
-        self, session: Session, way: Way, rules: WriteRules, state: InstanceState[Any]
-    ) -> bool:
-        """Return whether loaded values show that the documents of this row are locked."""
-        headers = rules.headers_of(session, way, [state])
-        if headers is None:
-            return False
-        return all(map(self.may_write, zip(repeat(rules.entity), headers)))
-
     def check_row(self, state: InstanceState[Any], way: Way) -> None:
         """Check one row that a flush has written, and that an error undoes.
 
@@ -170,7 +161,8 @@ class WriteGuard(Refusals):
             header = tuple(map(state.dict.get, rules.direct.foreign_key or ()))
             if self.may_write((rules.entity, header)):
                 return True
-        return self._is_held(self.session(), way, rules, state)
+        headers = rules.headers_of(self.session(), way, [state])
+        return headers is not None and all(map(self.may_write, zip(repeat(rules.entity), headers)))
 
     def _add_header(self, state: InstanceState[Any]) -> None:
         """Record an inserted header: it belongs to this transaction alone."""
