@@ -129,7 +129,7 @@ class WriteGuard(Refusals):
                 map(WrittenRow, states, repeat(rules), repeat(way))
                 for way, rules, states in to_check
             )
-            FullCheck(self, session, along).check(chain.from_iterable(written))
+            FullCheck(self, along).check(chain.from_iterable(written))
 
     def check_row(self, state: InstanceState[Any], way: Way) -> None:
         """Check one row that a flush has written, and that an error undoes.
@@ -143,7 +143,7 @@ class WriteGuard(Refusals):
         judged = Way.INSERT if state.key is None else way
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
             memory = self.memory
-            memory.written = memory.written or FullCheck(self, self.session(), written=True)
+            memory.written = memory.written or FullCheck(self, written=True)
             memory.written.check([WrittenRow(state, rules, judged)])
         if not rules.keys:
             return  # no header
