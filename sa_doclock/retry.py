@@ -223,7 +223,7 @@ def checked_session(made: object, session: object, maker: str, kind: str) -> Loc
             made.close()  # avoids "never awaited"
         raise TypeError(
             f"session_factory must make {kind}s, as {maker}(engine, class_={kind}) does; "
-            f"it has made {made!r}"
+            f"it made {made!r}"
         )
     begun = session.in_transaction() or (
         _is_lent(session) and session.join_transaction_mode != "create_savepoint"

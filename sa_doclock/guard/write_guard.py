@@ -245,7 +245,12 @@ _following = Lock()  # held until the listeners of a followed mapper are in plac
 
 @listen_for_documents
 def _follow(mappers: Collection[Mapper[Any]]) -> None:
-    classes = _classes_of_rows(mappers)  # it may configure mappers, which calls this function again
+    # This may configure mappers, and is called again for them.
+    own = {*chain.from_iterable(mapper.self_and_descendants for mapper in mappers)}
+    tables: set[Any] = {table for mapper in own for table in mapper.tables}
+    tables |= {link.secondary for mapper in own for link in mapper.relationships}
+    by_table = _mappers_by_table()
+    classes = {*mappers, *chain.from_iterable(by_table.get(table, ()) for table in tables)}
     with _following:
         for mapper in classes.difference(_followed):
             # A subclass of another one has its listeners already.
@@ -256,15 +261,6 @@ def _follow(mappers: Collection[Mapper[Any]]) -> None:
                     # With retval: otherwise SQLAlchemy adds a wrapper, at the cost of a call per
                     # row.
                     event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
-
-
-def _classes_of_rows(mappers: Collection[Mapper[Any]]) -> set[Mapper[Any]]:
-    """Return these classes, and all others that share a table of their rows."""
-    classes = {*chain.from_iterable(mapper.self_and_descendants for mapper in mappers)}
-    tables: set[Any] = {table for cls in classes for table in cls.tables}
-    tables |= {link.secondary for cls in classes for link in cls.relationships}
-    by_table = _mappers_by_table()
-    return {*mappers, *chain.from_iterable(by_table.get(table, ()) for table in tables)}
 
 
 @mapper_cache

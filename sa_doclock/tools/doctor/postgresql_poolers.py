@@ -137,7 +137,7 @@ def pgpool(subject: Subject) -> Iterator[Problem]:
     faults = _faults_of_pgpool(subject)
     if faults:
         yield Problem(
-            f"pgpool-II stands in between, and has faults: {', '.join(faults.values())}",
+            f"pgpool-II is in between, with these faults: {', '.join(faults.values())}",
             "; ".join(_CURES_OF_PGPOOL[name] for name in faults),
         )
 
@@ -241,8 +241,8 @@ def session_settings(subject: Subject) -> Iterator[Problem]:
     names = [str(name) for (name,) in subject.rows(_SET)]
     if names:
         yield Problem(
-            "a pooler gives this connection of the server to one client after the other, and "
-            f"somebody has SET on it: {', '.join(sorted(names))}",
+            "a pooler passes this server connection from client to client, and one of them changed "
+            f"settings on it: {', '.join(sorted(names))}",
             "ALTER ROLE CURRENT_USER SET ..., or SET LOCAL in each transaction; then RECONNECT at "
             "PgBouncer's console",
         )
