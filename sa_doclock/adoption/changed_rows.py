@@ -13,9 +13,10 @@ from typing import Any, Final
 from sqlalchemy import Column, select
 from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
 
-from ..core.documents import key_attributes, root_of
+from ..core.documents import document_key, key_attributes, root_of
 from ..core.loading import role_of
 from ..core.transaction import LockContext
+from ..options import LockOptions
 from ..sqlalchemy_internals import deleted_states, modified_states
 
 State = InstanceState[Any]
@@ -25,6 +26,12 @@ CHANGED: Final = (
     "meanwhile. Lock first and change it then, or flush() before the lock"
 )
 """The text of the error."""
+
+
+def is_held(context: LockContext, state: State) -> bool:
+    """Return whether a lock keeps others from changing the object's row."""
+    held = context.ledger.held.get(document_key(state.mapper, state.identity or ()))
+    return held is not None and bool(held & (LockOptions.ForUpdate | LockOptions.SharedRead))
 
 
 def changed_beside(

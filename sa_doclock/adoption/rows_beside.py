@@ -19,7 +19,6 @@ from sqlalchemy.sql.visitors import iterate
 from ..core.documents import (
     Part,
     columns_read,
-    document_key,
     has_subquery,
     key_attributes,
     key_columns,
@@ -44,6 +43,7 @@ from ..sqlalchemy_internals import (
     options_of,
     without_lock,
 )
+from .changed_rows import is_held
 from .for_update import base_of_from, inner_select, with_inner_select
 from .unread_rows import is_part
 
@@ -84,7 +84,7 @@ class RowsBeside:
         self._locked = dict.fromkeys(headers)
         of = frozenset(map(base_of_from, for_update_tables(select)))
         self._given = _expressions_beside(options, of)
-        new = [state for state in self._locked if not self._is_held(state)]
+        new = [state for state in self._locked if not is_held(context, state)]
         # The objects too: their values must live until the rows are read again.
         self._objects = {state: state.obj() for state in [*new, *map(instance_state, objects)]}
         for state in new:
@@ -95,10 +95,6 @@ class RowsBeside:
         for state in [*self._objects]:
             if any(is_part(root, state.mapper) for root in roots):
                 self._expire_part(state)
-
-    def _is_held(self, state: State) -> bool:
-        key = document_key(state.mapper, state.identity or ())
-        return key in self._context.ledger.held
 
     def _expire(self, state: State, names: frozenset[str]) -> None:
         unchanged = names & state.dict.keys() - state.committed_state.keys()

@@ -44,7 +44,7 @@ def checked_write(refusals: Refusals, write: Write) -> Iterator[Callable[[Any], 
     """
     session = refusals.session()
     targets = targets_here(session, write) if refusals.enabled else ()
-    checks = [StatementCheck(session, refusals, target, write) for target in targets]
+    checks = [StatementCheck(refusals, target, write) for target in targets]
     if checks:
         # The execution would flush too, but the rows that the check finds depend on it.
         autoflush(session, write.options)

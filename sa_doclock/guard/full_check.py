@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from sqlalchemy import select
-from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, Session
+from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection
 from sqlalchemy.orm.attributes import instance_state
 
 from ..core.documents import (
@@ -74,14 +74,9 @@ class FullCheck:
     """
 
     def __init__(
-        self,
-        refusals: Refusals,
-        session: Session,
-        new: States | None = None,
-        *,
-        written: bool = False,
+        self, refusals: Refusals, new: States | None = None, *, written: bool = False
     ) -> None:
-        self.refusals, self.session = refusals, session
+        self.refusals, self.session = refusals, refusals.session()
         self.new, self.written = new, written
         self.resolvers: dict[Mapper[Any], HeaderResolver] = {}
 

@@ -98,7 +98,11 @@ class ReadProvenance:
             except AttributeError:  # a listener of the program created the result
                 return
             between, unlocked = self._calls.current is None, not ledger.held
-            reads.append(Execution(above, last, sql, between, unlocked, _line_of_read()))
+            frame, line = frame_of_program(), None
+            if frame is not None:
+                code = frame.f_code
+                line = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+            reads.append(Execution(above, last, sql, between, unlocked, line))
             if len(reads) > READS_REMEMBERED:
                 del reads[: READS_REMEMBERED // 2]
         elif type(result) is MergedResult:  # of a sharded session
@@ -162,14 +166,6 @@ def _note_refresh(state: Any, context: Any, *_: object) -> None:
     """
     if context is not None:
         state.sa_doclock_run = context.runid
-
-
-def _line_of_read() -> str | None:
-    frame = frame_of_program()
-    if frame is None:
-        return None
-    code = frame.f_code
-    return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
 
 
 _MODES: Final = get_args(GuardMode)

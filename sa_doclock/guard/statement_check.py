@@ -195,10 +195,10 @@ class StatementCheck:
     :ivar new_keys: the documents whose primary key the statement sets, each with the new one.
     """
 
-    def __init__(self, session: Session, refusals: Refusals, target: Target, write: Write) -> None:
-        self._session, self._refusals = session, refusals
+    def __init__(self, refusals: Refusals, target: Target, write: Write) -> None:
+        self._session, self._refusals = refusals.session(), refusals
         self.target, self.write = target, write
-        self._resolver = HeaderResolver(session, target.root, ask=True)
+        self._resolver = HeaderResolver(self._session, target.root, ask=True)
         self._overwritten: Callable[[], Headers] = list
         self._inserted: InsertedFromSelect | None = None
         self.asked: int | None = None
