@@ -328,7 +328,7 @@ def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
     wanted = base_of(lock)
     if wanted is LockOptions.ForUpdate and base_of(held) is not LockOptions.ForUpdate:
         raise LockUpgradeRefused(
-            f"this transaction holds it by {lock_label(held)} already; two sessions that upgrade "
-            "to ForUpdate deadlock, so take ForUpdate first"
+            f"this transaction already holds it by {lock_label(held)}, and two sessions that "
+            "upgrade to ForUpdate deadlock: take ForUpdate first"
         )
     return _STRENGTH.index(held) >= _STRENGTH.index(held_lock(lock))

@@ -51,8 +51,8 @@ def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
             if _cleared is started:
                 return found
         raise RuntimeError(
-            "mappers were configured, or documents declared, each time that a mapper was looked at: a "
-            "listener for after_configured may make new classes each time"
+            "mappers were configured, or documents declared, each time that a mapper was read: a "
+            "listener for after_configured may create new classes each time"
         )
 
     _clear_functions.append(cached.cache_clear)

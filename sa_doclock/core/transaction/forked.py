@@ -68,7 +68,7 @@ class ParentTransaction:
         error = LockMisuse(
             f"the session's transaction belongs to process {self.process}, which began it{holds}; "
             f"this is process {os.getpid()}, a fork of it, and nothing was sent. Call rollback() or "
-            "close() here, which drops the connection without a word to the server. Then begin a "
+            "close() here, which drops the connection and sends nothing. Then begin a "
             "transaction of this process, after engine.dispose(close=False)"
         )
         if self._held is not None:
