@@ -155,6 +155,16 @@ def test_dir_has_the_names_that_are_not_loaded_yet(fresh: FreshProcesses) -> Non
     assert (result.stdout, result.stderr) == ("set() False\n", "")
 
 
+def test_every_member_can_be_inspected_without_greenlet() -> None:
+    result = run(
+        "import sys; sys.modules['greenlet'] = None\n"
+        "import inspect, sa_doclock\n"
+        "names = {name for name, _ in inspect.getmembers(sa_doclock)}\n"
+        "print('claim_each' in names, 'AsyncLockingSession' in names)"
+    )
+    assert (result.stdout, result.stderr) == ("True False\n", "")
+
+
 def test_no_name_is_hidden_by_a_module_of_that_name() -> None:
     # The import of a module sets its name in the package.
     modules = {path.stem for path in PACKAGE.iterdir()}
