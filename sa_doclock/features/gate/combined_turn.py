@@ -251,16 +251,8 @@ class Turn(SessionPart):
 
     def _open(self) -> Any:
         """Return the session for the functions: that of asyncio, where it is one."""
-        given = self.head.session_factory()
-        session = getattr(given, "sync_session", given)
-        state = state_of(session) if isinstance(session, Session) else None
-        if state is None:
-            raise TypeError(f"gate.run() needs a factory of LockingSessions; it has made {given!r}")
-        if session.in_transaction():
-            raise LockMisuse(
-                "gate.run() needs new sessions, and this one is in a transaction; give it the factory"
-            )
-        self._session, self._state = session, state
+        given, self._session = new_session(self.head.session_factory)
+        self._state = state_of(self._session)
         return given
 
     def _lock(self, note_granted: Callable[[], object]) -> None:
@@ -477,6 +469,23 @@ class Turn(SessionPart):
             call.turn = None  # last: from here on another transaction may take it
         if self.error is not None:  # before any was taken, or of a listener behind the COMMIT
             self.head.finish(self.error)
+
+
+def new_session(factory: Callable[[], Any]) -> tuple[Any, Session]:
+    """Return what the factory makes, and the Session in it: that of asyncio has one.
+
+    :raises TypeError: it makes no locking sessions.
+    :raises LockMisuse: the session is in a transaction.
+    """
+    given = factory()
+    session = getattr(given, "sync_session", given)
+    if not isinstance(session, Session) or state_of(session) is None:
+        raise TypeError(f"gate.run() needs a factory of LockingSessions; it has made {given!r}")
+    if session.in_transaction():
+        raise LockMisuse(
+            "gate.run() needs new sessions, and this one is in a transaction; give it the factory"
+        )
+    return given, session
 
 
 def _is_of_write(error: Exception) -> bool:
