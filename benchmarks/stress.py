@@ -26,8 +26,14 @@ from benchmarks.lab.places import SERVERS, Place
 from benchmarks.ways.orm import begin_by_hand
 from sa_doclock import LockingSession
 from sa_doclock.tools.cli.workload import Operation, Plan, fresh_tables
-from sa_doclock.tools.cli.workload.plan import Step
-from sa_doclock.tools.cli.workload.runner import CHANGES, History, Tally, Worker, broken_documents
+from sa_doclock.tools.cli.workload.run_plan import WorkloadStep
+from sa_doclock.tools.cli.workload.runner import (
+    CHANGES,
+    History,
+    RunTally,
+    Worker,
+    broken_documents,
+)
 from sa_doclock.tools.cli.workload.tables import Base, Detail, Document, fill
 
 ROUNDS = 3
@@ -66,7 +72,7 @@ class ByHand(Worker):
         self._plain = sessionmaker(engine)
         self._begin = begin_by_hand(engine)
 
-    def _attempt(self, step: Step) -> None:
+    def _attempt(self, step: WorkloadStep) -> None:
         with self._plain() as session:
             document, waited = self._read_by_hand(session, step)
             if step.operation is Operation.LOAD:
@@ -75,7 +81,7 @@ class ByHand(Worker):
                 self._change_by_hand(session, document, step)
         self.tally.waits.setdefault(step.operation, []).append(waited)
 
-    def _read_by_hand(self, session: Session, step: Step) -> tuple[Any, float]:
+    def _read_by_hand(self, session: Session, step: WorkloadStep) -> tuple[Any, float]:
         history = self.histories[step.document]
         newest = history.newest
         began = perf_counter()
@@ -93,7 +99,7 @@ class ByHand(Worker):
         self.tally.stale_reads += not history.has_been(details, newest)
         return document, waited
 
-    def _change_by_hand(self, session: Session, document: Any, step: Step) -> None:
+    def _change_by_hand(self, session: Session, document: Any, step: WorkloadStep) -> None:
         history = self.histories[step.document]
         if step.operation is Operation.UPSERT:
             _upsert(document, step)
@@ -104,7 +110,7 @@ class ByHand(Worker):
         history.committed(number)
 
 
-def _upsert(document: Any, step: Step) -> None:
+def _upsert(document: Any, step: WorkloadStep) -> None:
     for detail in document.details:
         if detail.name == step.name:
             detail.value = step.value
@@ -200,7 +206,7 @@ def carry_out(engine: sa.Engine, plan: Plan, make: Callable[..., Worker]) -> Out
     for thread in threads:
         thread.join()
     seconds = perf_counter() - began
-    tally = Tally()
+    tally = RunTally()
     for worker in workers:
         tally.add(worker.tally)
     missing = plan.total_steps - tally.done

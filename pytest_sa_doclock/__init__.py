@@ -1,7 +1,7 @@
 """The pytest plugin of sa_doclock: the test kit as fixtures, and options for the whole run.
 
-pytest imports this package in every run.  So it is no part of sa_doclock, which it loads, and
-SQLAlchemy with it, only where a test or an option uses it.
+pytest imports this package in every run.  So it is not part of sa_doclock, which it loads, with
+SQLAlchemy, only if a test or an option uses it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> None:
-    """Read the options before a conftest.py is looked for."""
+    """Read the options before conftest.py files are collected."""
     separate_from_tests(early_config, parser, args)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to look for unlocked writes and left sessions, and the audit; set the mode of the guard."""
+    """Begin to look for unlocked writes and open sessions, start the audit, and set the guard's mode."""
     writes = UnlockedWrites(config)
     config.pluginmanager.register(writes, "sa_doclock.unlocked_writes")
     mode = config.getoption("doclock_guard")
@@ -71,7 +71,9 @@ def recorded_locks() -> Iterator[Sequence[LockRecord]]:
 
 @pytest.fixture
 def explore(request: pytest.FixtureRequest) -> Callable[..., Exploration]:
-    """The function sa_doclock.testing.explore(); a long one shows its progress also where pytest captures."""
+    """The function sa_doclock.testing.explore(); it shows the progress of a long run even if pytest
+    captures.
+    """
     from functools import partial  # noqa: PLC0415
 
     from sa_doclock import testing  # noqa: PLC0415
@@ -80,7 +82,7 @@ def explore(request: pytest.FixtureRequest) -> Callable[..., Exploration]:
 
 
 def _write_line(config: pytest.Config, text: str) -> None:
-    """Write a line to the terminal, whatever is captured."""
+    """Write a line to the terminal, even if output is captured."""
     capture = config.pluginmanager.get_plugin("capturemanager")
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if capture is None or terminal is None:  # a worker of pytest-xdist has no terminal
@@ -105,8 +107,6 @@ def rollback_session() -> Iterator[Callable[..., LockingSession]]:
 
 
 def _function(name: str) -> Any:
-    """Return the fixture of this function of the test kit."""
-
     def function() -> Any:
         from sa_doclock import testing  # noqa: PLC0415
 

@@ -1,4 +1,6 @@
-"""``--doclock-audit`` and its kin: the options of sa-doclock-audit, which is imported where a run asks for it."""
+"""``--doclock-audit`` and related options of sa-doclock-audit, which is imported only if a run uses
+them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def add_options(group: pytest.OptionGroup) -> None:
 
 
 def separate_from_tests(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
-    """Keep the option from taking the test that follows it for its file."""
+    """Keep the option from taking the test that follows it as its file."""
     if _OPTION in args:
         args[:] = [f"{_OPTION}=" if arg == _OPTION else arg for arg in args]
         config.known_args_namespace = parser.parse_known_args(args, namespace=copy(config.option))
@@ -54,7 +56,7 @@ def begin_audit(config: pytest.Config) -> None:
     if html == "":
         raise pytest.UsageError(f"{_OPTION}-html needs the name of a file")
     if config.getoption("doclock_audit") is not None or html:
-        # SQLAlchemy, only where it is used.
+        # It imports SQLAlchemy: only when needed.
         from sa_doclock.testing.auditor import import_auditor  # noqa: PLC0415
 
         try:

@@ -1,4 +1,4 @@
-"""``--doclock-leaks``: the sessions that a test leaves in a transaction are named, and closed."""
+"""``--doclock-leaks``: names and closes the sessions that a test leaves in a transaction."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ OPTION: Final = "--doclock-leaks"
 MODES: Final = ("error", "close", "off")
 
 
-_LONG: Final = 5.0  # seconds after which a tear-down is taken to wait for a session that is left
+_LONG: Final = 5.0  # seconds until a tear-down is assumed to wait for a session that was left open
 
 
 class LeakedSessionWarning(pytest.PytestWarning):
-    """A test has left a session in a transaction; the plugin has closed it."""
+    """A test left a session in a transaction; the plugin has closed it."""
 
 
 def add_option(group: pytest.OptionGroup) -> None:
@@ -46,10 +46,9 @@ class _WiderFixture:
 
 
 class LeftSessions:
-    """Looks for the sessions when a test ends, and when a fixture of wider scope ends.
+    """Looks for sessions when a test ends, and when a fixture of wider scope ends.
 
-    What a fixture of wider scope has begun, and the sessions and threads that it has made, are left
-    alone until it ends.
+    The transactions, sessions and threads of a fixture of wider scope are left alone until it ends.
     """
 
     def __init__(self, config: pytest.Config, mode: Literal["error", "close"]) -> None:
@@ -66,7 +65,7 @@ class LeftSessions:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Begin to listen, where the test modules have imported sa_doclock."""
+        """Begin to listen if the test modules have imported sa_doclock."""
         self._item = item
         self._listen()
 
@@ -74,7 +73,7 @@ class LeftSessions:
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Iterator[None]:
-        """Note what a fixture of wider scope makes."""
+        """Note the sessions and threads that a fixture of wider scope makes."""
         if request.scope == "function":
             self._look_after(request.node)
             yield
@@ -91,14 +90,14 @@ class LeftSessions:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
-        """See to a test without fixtures of its own."""
+        """Look after a test without fixtures."""
         self._look_after(item)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        """Keep the fixtures of the test from waiting for what it has left, as DROP TABLE does.
+        """Keep the test's fixtures from waiting for sessions that it left open, as DROP TABLE does.
 
-        Until they have ended, nobody can tell whether one of them would have closed it.
+        Until they have ended, one of them may still close a session.
         """
         if self._open is not None and self._left():
             self._timer = threading.Timer(_LONG, self._close)
@@ -106,17 +105,17 @@ class LeftSessions:
             self._timer.start()
 
     def pytest_unconfigure(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._open is not None:
             self._open.forget()
             self._open = None
 
     def _look_after(self, item: pytest.Item) -> None:
-        """Look for sessions when the fixtures of this test have ended, before those of wider scope do."""
-        self._listen()  # a fixture may have imported it
+        """Look for sessions after this test's fixtures have ended, before those of wider scope do."""
+        self._listen()  # a fixture may have imported sa_doclock
         if self._ends_with is not item:
             self._ends_with = item
-            item.addfinalizer(self._end)  # the first, which is called last
+            item.addfinalizer(self._end)  # added first, so called last
 
     def _listen(self) -> None:
         if self._open is None and "sa_doclock.session" in sys.modules:
@@ -126,7 +125,6 @@ class LeftSessions:
             self._open.listen()
 
     def _all(self) -> list[Session | threading.Thread]:
-        """Return all threads and sessions that there are."""
         if "sa_doclock.session" not in sys.modules:
             return [*threading.enumerate()]
         from sa_doclock.sqlalchemy_internals import all_sessions  # noqa: PLC0415
@@ -138,7 +136,6 @@ class LeftSessions:
         self._end()
 
     def _end(self) -> None:
-        """Close what is left, and tell."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()
@@ -152,13 +149,11 @@ class LeftSessions:
             self._item.warn(LeakedSessionWarning(text))
 
     def _close(self) -> None:
-        """Close what is left."""
         if self._open is not None and (left := self._left()):
             self._open.wait_for_threads(left)
             self._texts += [self._end_session(*left) for left in self._left()]
 
     def _left(self) -> list[tuple[Session, OpenTransaction]]:
-        """Return the sessions that no fixture of wider scope needs any more."""
         assert self._open is not None
         return [found for found in self._open.found() if not self._is_needed(*found)]
 
@@ -171,7 +166,6 @@ class LeftSessions:
         return any(fixture is not None and not fixture.ended for fixture in fixtures)
 
     def _end_session(self, session: Session, transaction: OpenTransaction) -> str:
-        """Close a session, and return the text that names it."""
         from sa_doclock.testing.open_sessions import end_session, label_of  # noqa: PLC0415
 
         item, held = transaction.owner[1], [*map(label_of, transaction.held.items())]
@@ -193,5 +187,5 @@ class LeftSessions:
         )
 
     def _shown(self, line: str | None) -> str:
-        """Return the line with its file as seen from the folder where pytest was called."""
+        """Return the line with its file relative to the folder where pytest was called."""
         return (line or "unknown").removeprefix(f"{self._config.invocation_params.dir}{os.sep}")

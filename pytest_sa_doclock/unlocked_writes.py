@@ -1,4 +1,4 @@
-"""The writes without a lock that sessions with ``guard="warn"`` have let through, as a table."""
+"""A table of the writes without a lock in sessions with ``guard="warn"``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _OUTPUT = "sa_doclock_unlocked_writes"
 
 
 class UnlockedWrites:
-    """Counts the unlocked writes of a run, those of pytest-xdist's workers included.
+    """Counts the unlocked writes of a run, including those of pytest-xdist's workers.
 
-    It listens from the first test on before which sa_doclock was imported.
+    It listens from the first test before which sa_doclock was imported.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -34,28 +34,28 @@ class UnlockedWrites:
         options_of_all.update(guard=mode, guard_tracing=True)
         self._sets_guard = True
         if mode == "warn":
-            # It is in the table; and an error would stop the write.
+            # The table shows it, and as an error it would stop the write.
             ignored = "ignore::sa_doclock.UnlockedWriteWarning"
             self._config.addinivalue_line("filterwarnings", ignored)
             self._listen()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Listen, where the test modules have imported sa_doclock."""
+        """Listen if the test modules have imported sa_doclock."""
         if not self._listens and "sa_doclock.session" in sys.modules:
             self._listen()
 
-    pytest_runtest_call = pytest_runtest_setup  # where a fixture has imported it
+    pytest_runtest_call = pytest_runtest_setup  # a fixture may have imported sa_doclock
 
     def pytest_sessionfinish(self) -> None:
-        """Give what a worker has counted to its controller."""
+        """Pass a worker's counts to its controller."""
         output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
         if output is not None:
             output[_OUTPUT] = [(*key, times) for key, times in self._counts.items()]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Add what a worker has counted; nothing comes of one that has crashed."""
+        """Add a worker's counts; a crashed worker has none."""
         for line, name, times in getattr(node, "workeroutput", {}).get(_OUTPUT, ()):
             self._counts[line, name] += times
 
@@ -75,7 +75,7 @@ class UnlockedWrites:
             )
 
     def pytest_unconfigure(self) -> None:
-        """Listen no more, and let the sessions have their own guard."""
+        """Stop listening, and let the sessions have their own guard."""
         if self._listens:
             from sqlalchemy import event  # noqa: PLC0415
 
@@ -101,5 +101,5 @@ class UnlockedWrites:
         self._counts[self._shown(line or "unknown"), name] += 1
 
     def _shown(self, line: str) -> str:
-        """Return the line with its file as seen from the folder where pytest was called."""
+        """Return the line with its file relative to the folder where pytest was called."""
         return line.removeprefix(f"{self._config.invocation_params.dir}{os.sep}")

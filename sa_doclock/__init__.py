@@ -35,9 +35,7 @@ from .features.named_locks import doclock_key
 from .guard import atomic_update
 from .options import LockOptions
 from .pool import skip_redundant_rollback
-from .retry import run_transaction
-from .session import LockingScopedSession, LockingSession
-from .transactional import transactional
+from .session import LockingSession
 
 if TYPE_CHECKING:
     from .asyncio import AsyncClaim as AsyncClaim
@@ -59,9 +57,12 @@ if TYPE_CHECKING:
     from .claims import Lease as Lease
     from .claims import Leases as Leases
     from .claims import claim_each, lease_each
+    from .decorator import transactional
     from .events import ReleasedLock as ReleasedLock
     from .features.checkouts import checkout_table
     from .features.gate import DocumentGate
+    from .retry import run_transaction
+    from .scoped_session import LockingScopedSession
     from .tools.doctor import Finding as Finding
     from .tools.doctor import check_database
     from .tools.explain import LockExplanation as LockExplanation
@@ -125,15 +126,18 @@ if find_spec("greenlet") is None:  # then "from sa_doclock import *" leaves thes
     __all__[:] = [name for name in __all__ if name not in _ASYNC]
 
 
-# Few programs use these: the module is imported with the first use of the name.
+# A session needs none of these: the module is imported with the first use of the name.
 _AT_FIRST_USE = {
     "DocumentGate": "features.gate",
+    "LockingScopedSession": "scoped_session",
     "check_database": "tools.doctor",
     "checkout_table": "features.checkouts",
     "claim_each": "claims",
     "explain_lock": "tools.explain",
     "lease_each": "claims",
     "lock_waits": "tools.monitoring",
+    "run_transaction": "retry",
+    "transactional": "decorator",
 }
 
 # The types that functions return. Programs name them in annotations, and need not construct them;
@@ -156,6 +160,10 @@ _RETURNED = {
     "ReleasedLock": "events",
 }
 _MODULES = {**_AT_FIRST_USE, **_RETURNED, **dict.fromkeys(_ASYNC, "asyncio")}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, "__version__"})
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The line of the program, outside of the libraries, that a warning or an error is about."""
+"""The line of the program, outside the libraries, that a warning or an error concerns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy
 
 _STANDARD = Path(contextlib.__file__).parent
-# Threads: assigned as a whole, never changed; each reads the old one or the new one.
+# Threads: replaced as a whole, never changed: a thread reads the old or the new value.
 _ours: tuple[str, ...] = (f"{Path(__file__).parent}{sep}", contextlib.__file__)
 _RUNNERS = (
     *(f"{_STANDARD / name}{sep}" for name in ("asyncio", "concurrent")),
@@ -45,34 +45,34 @@ def is_of_library(frame: FrameType) -> bool:
 
 
 def count_as_ours(folder: Path) -> None:
-    """Have the frames of another package, which works for this one, pass for ours."""
+    """Treat the frames of another package, which works for this one, as ours."""
     global _ours  # noqa: PLW0603
     _ours += (f"{folder}{sep}",)
 
 
 def is_of_sqlalchemy(frame: FrameType) -> bool:
     """Return whether this frame is SQLAlchemy's."""
-    # SQLAlchemy 2.0 has its wrappers in "<string>", as have programs that are given to exec().
+    # SQLAlchemy 2.0 has its wrappers in "<string>", as programs run by exec() do.
     return frame.f_code.co_filename.startswith(_SQLALCHEMY) or (
         frame.f_globals.get("__name__", "").startswith("sqlalchemy.")
     )
 
 
 def line_of_program() -> str | None:
-    """Return the line of the program that has called: ``shop/orders.py:42``."""
+    """Return the calling line of the program: ``shop/orders.py:42``."""
     frame = frame_of_program()
     return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def warn_program(text: str, category: type[Warning]) -> None:
-    """Warn, as if the program's own line did."""
+    """Warn as if the program's own line did."""
     frame = frame_of_program()
     if frame is None:
         warnings.warn(text, category, stacklevel=2)
     else:
         registry = frame.f_globals.setdefault("__warningregistry__", {})
         where = (frame.f_code.co_filename, frame.f_lineno)
-        module = frame.f_globals.get("__name__", "<string>")  # as warnings.warn() has it
+        module = frame.f_globals.get("__name__", "<string>")  # as in warnings.warn()
         warnings.warn_explicit(text, category, *where, module=module, registry=registry)
 
 
@@ -82,15 +82,15 @@ def frames() -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
-        if frame is None:  # asyncio: who awaits is in the parent
+        if frame is None:  # asyncio: the awaiting task is in the parent
             greenlet = parent_of(greenlet)
             frame = None if greenlet is None else greenlet.gr_frame
 
 
 def parent_of(greenlet: Any) -> Any:
-    """Return the greenlet that waits for this one; for None, for the current one.
+    """Return the greenlet that waits for this one, or for the current one if None.
 
-    None: there is none.
+    Returns None if there is none.
     """
     if greenlet is None:
         greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()

@@ -26,16 +26,15 @@ from sqlalchemy.sql.dml import ValuesBase
 
 from .sqlalchemy_internals import rows_of_values
 
-# SQLAlchemy numbers the executions whose rows become objects, in all sessions of a process.  The
-# public InstanceState.runid is the number of the last one that has loaded all of an object; from a
-# Result there is a way to it since SQLAlchemy 2.1 alone.  Where the name is gone, no object has
-# the number that stands for it.
+# SQLAlchemy numbers the executions that load objects, across all sessions.  The public
+# InstanceState.runid is the number of the last one that loaded all of an object.  Only since
+# SQLAlchemy 2.1 does a Result lead to it.  If the name is gone, -1 matches no object.
 _next_run: Callable[[], int] = getattr(loading, "_new_runid", lambda: -1)
 
 _RESULT_HAS_RUN = "context" in signature(ChunkedIteratorResult).parameters
 
 run_before: Callable[[], int] = int if _RESULT_HAS_RUN else _next_run
-"""Return a number less than that of the execution that follows; 0 where its Result will tell it."""
+"""Return a number less than that of the next execution; 0 if its Result will know it."""
 
 run_of: Callable[[Any], int] = (
     attrgetter("context.runid") if _RESULT_HAS_RUN else lambda _result: _next_run()
@@ -44,7 +43,7 @@ run_of: Callable[[Any], int] = (
 
 
 def merged_results(result: MergedResult[Any]) -> Sequence[Any]:
-    """Return the Results that ``Result.merge()`` has put together."""
+    """Return the Results that ``Result.merge()`` combined."""
     return getattr(result, "_results", ())
 
 
@@ -54,20 +53,20 @@ class Values(NamedTuple):
     rows: tuple[Mapping[Any, Any], ...]  # by column, attribute or name; empty: all parameters
     from_select: bool
     overwrites: bool  # ON CONFLICT DO UPDATE, OR REPLACE
-    conditional: bool  # these, ON CONFLICT DO NOTHING, IGNORE: a row may have been there before
+    conditional: bool  # these, ON CONFLICT DO NOTHING, IGNORE: the row may have existed
 
 
 class Conflict(NamedTuple):
-    """The update that an INSERT makes of a row that is there already."""
+    """The update that an INSERT makes of an existing row."""
 
     columns: frozenset[str] | None  # equal in both rows, by key; None: those of any unique key
     sets: Mapping[str, Any]  # the values of the update, by key of the column
 
 
 def conflict_of(statement: ValuesBase) -> Conflict | None:
-    """Return what ``on_conflict_do_update()`` or ``on_duplicate_key_update()`` has set.
+    """Return the arguments of ``on_conflict_do_update()`` or ``on_duplicate_key_update()``.
 
-    None for all else, and for conflicts that are not given by columns.
+    None for anything else, and for conflicts that are not given by columns.
     """
     clause: Any = getattr(statement, "_post_values_clause", None)
     kind = type(clause).__name__
@@ -93,7 +92,7 @@ def _inferred(clause: Any) -> Conflict | None:
     if elements is None:
         return Conflict(None, sets)
     if not all(isinstance(element, (str, Column)) for element in elements):
-        return None  # an index of expressions
+        return None  # an index on expressions
     return Conflict(frozenset(map(_key_of, elements)), sets)
 
 
@@ -107,7 +106,7 @@ def _key_of(column: Any) -> str:
 
 
 def values_of(statement: ValuesBase) -> Values:
-    """Return what ``values()``, ``ordered_values()`` and ``from_select()`` have set."""
+    """Return the arguments of ``values()``, ``ordered_values()`` and ``from_select()``."""
     conflict = getattr(statement, "_post_values_clause", None)
     does_nothing = "DoNothing" in type(conflict).__name__
     prefixes = [str(prefix).upper() for prefix, _ in statement._prefixes]
@@ -121,12 +120,12 @@ def values_of(statement: ValuesBase) -> Values:
 
 
 def select_of_insert(statement: Insert) -> tuple[Sequence[str], Any]:
-    """Return the names that ``from_select()`` was given, and the SELECT, whose literals have labels."""
+    """Return the names passed to ``from_select()``, and the SELECT, with labels for its literals."""
     return statement._select_names or (), _label_literals(statement.select)
 
 
 def _label_literals(statement: Any) -> Any:
-    # Within a subquery, nothing else names them.
+    # No clause outside a subquery names them.
     if isinstance(statement, CompoundSelect):
         named = statement._generate()
         named.selects = [_label_literals(select) for select in statement.selects]
@@ -145,7 +144,7 @@ def _labelled(column: Any) -> Any:
 
 
 def returned_columns(statement: ValuesBase) -> tuple[Any, ...]:
-    """Return the columns that each row of the result has; None stands for an entity."""
+    """Return the columns in each row of the result; None stands for an entity."""
     return tuple(chain.from_iterable(map(_columns_of_returned, statement._returning)))
 
 

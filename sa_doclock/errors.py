@@ -43,11 +43,11 @@ PAGE: Final = f"{DOCS}/errors.html"
 
 
 def with_background(text: str, kind: str, anchor: str) -> str:
-    """Return the text of an error or a warning with a link to its background, as SQLAlchemy has it.
+    """Return the text of an error or a warning with a link to its background, in SQLAlchemy's format.
 
     :param kind: "error" or "warning".
     """
-    end = "\n" if "\n" in text else " "  # as SQLAlchemy does, after the lines of a statement
+    end = "\n" if "\n" in text else " "  # as SQLAlchemy does after the lines of a statement
     return f"{text}{end}(Background on this {kind} at: {PAGE}#{anchor})"
 
 
@@ -120,7 +120,7 @@ class LockFailed(DocLockError, OperationalError):
         hide_parameters: bool = False,
         **document: Any,
     ) -> None:
-        # DBAPIError.__init__ would put the driver's text in front of ours.
+        # DBAPIError.__init__ would prepend the driver's message.
         StatementError.__init__(
             self, message, statement, params, orig, hide_parameters=hide_parameters
         )
@@ -178,7 +178,7 @@ class CommitUnknown(DocLockError, OperationalError):
     code = None  # type: ignore[assignment]  # as for LockFailed
 
     def __init__(self, message: str, **failure: Any) -> None:
-        # As a function: the two classes have the same bases, but neither derives from the other.
+        # Called as a function: the classes have the same bases, but neither derives from the other.
         LockFailed.__init__(self, message, **failure)  # type: ignore[arg-type]
 
 

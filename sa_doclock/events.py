@@ -19,16 +19,16 @@ class EventfulSession(Session):
     """A Session that has the events below: of its class, its makers and its instances."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Collect the listeners of the classes above for this one."""
+        """Collect the listeners of the superclasses for this one."""
         super().__init_subclass__(**kwargs)
-        collect_listeners(cls)  # in the thread that makes the class, before another thread has it
+        collect_listeners(cls)  # in the thread that creates the class, before others use it
 
 
-# Threads: add() and the search in a set are atomic, and the set only grows.
+# Threads: add() and a search in a set are atomic, and the set only grows.
 listened: Final = set[str]()
 """The names of the events that have ever had a listener in this process.
 
-SQLAlchemy makes an object for each event that a session is asked for, so only these are asked for.
+SQLAlchemy creates an object for each event name read from a session, so only these are read.
 """
 
 
@@ -64,13 +64,13 @@ class LockEvents(SessionEvents):
     with all events of SQLAlchemy.  A listener must not use the session.
     """
 
-    # SQLAlchemy needs these attributes of a class of events.  They are not documented, have been the same
-    # since 0.7, and are tested by tests/integration/instrumentation.
+    # SQLAlchemy needs these undocumented attributes in a class of events.  They have been the same
+    # since 0.7; tests/integration/instrumentation tests them.
     _target_class_doc = "SomeLockingSession"
     _dispatch_target = EventfulSession
 
-    # SQLAlchemy calls it for each event.listen() on our sessions.  If it did not, no listener would be
-    # called: tests/integration/instrumentation.
+    # SQLAlchemy calls this for each event.listen() on our sessions, and otherwise would call no
+    # listener: tests/integration/instrumentation.
     @classmethod
     def _listen(cls, event_key: Any, **options: Any) -> None:
         listened.add(event_key.identifier)

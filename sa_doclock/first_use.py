@@ -1,4 +1,4 @@
-"""An attribute that is made at its first use, because most sessions or transactions do not need it."""
+"""An attribute that is created at its first use, because most sessions or transactions do not need it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class FirstUse(Generic[T]):
-    """The attribute that this function makes, when an object is asked for it first.
+    """The attribute that this function creates when it is first read.
 
-    As functools.cached_property since Python 3.12: before, that takes a lock, which costs three
-    times as much as all the rest.
+    Like functools.cached_property since Python 3.12: before, that takes a lock, at three times the
+    cost.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:
@@ -23,6 +23,6 @@ class FirstUse(Generic[T]):
         self._name = name
 
     def __get__(self, instance: Any, _owner: type[Any]) -> T:
-        """Return it, and keep it in the object, where Python finds it from then on."""
+        """Return the value, and store it in the object, where Python finds it from then on."""
         made = instance.__dict__[self._name] = self._make(instance)
         return made

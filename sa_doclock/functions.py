@@ -1,6 +1,6 @@
-"""The check of every function that a program hands over: that a call of it runs it, and that it fits.
+"""The check of every function that a program passes: that calling it runs it, and that it fits.
 
-The signature tells most of it before anything is sent.  A lambda that returns a coroutine or a
+The signature shows most of it before anything is sent.  A lambda that returns a coroutine or a
 generator looks like any other function, so the result of a function is checked too.
 """
 
@@ -19,11 +19,11 @@ _GENERATORS: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 def check_function(
     name: str, function: object, of: str = "", *, arguments: int | None = None, instead: str = ""
 ) -> None:
-    """Check a function before it is called, as far as its signature tells.
+    """Check a function before it is called, as far as its signature allows.
 
-    :param name: that of the argument, in the texts of errors.
-    :param of: the arguments, in the same texts.
-    :param arguments: their number; None: it is not known.
+    :param name: of the argument, for errors.
+    :param of: its arguments, for errors.
+    :param arguments: their number, or None.
     :param instead: the replacement for a coroutine function; "": it may be one.
     :raises TypeError: a call would raise it, or would run nothing.
     """
@@ -36,7 +36,7 @@ def check_function(
             f"{name} is a coroutine function, which is not awaited here; use {instead}: {function!r}"
         )
     called = _called(function)
-    # types.coroutine() makes an awaitable of a generator.
+    # types.coroutine() turns a generator into an awaitable.
     awaited = getattr(getattr(called, "__code__", None), "co_flags", 0)
     if inspect.isasyncgenfunction(called) or (
         inspect.isgeneratorfunction(called) and not awaited & inspect.CO_ITERABLE_COROUTINE
@@ -50,7 +50,7 @@ def check_function(
 
 
 def _is_plain(function: object, arguments: int, *, coroutine: bool) -> bool:
-    """Return whether it is a function whose code alone shows that it fits, as most do.
+    """Return whether the code of the function alone shows that it fits, as for most functions.
 
     An attribute may mark it as a coroutine function, or replace its signature.
     """
@@ -63,19 +63,19 @@ def _is_plain(function: object, arguments: int, *, coroutine: bool) -> bool:
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Return whether a call returns a coroutine, as far as the signature tells."""
+    """Return whether a call returns a coroutine, as far as the signature shows."""
     return inspect.iscoroutinefunction(_called(function))
 
 
 def _called(function: Any) -> Any:
-    """Return the function whose body a call runs: of a method, a partial, an object with __call__."""
+    """Return the function whose body a call runs: for a method, a partial, an object with __call__."""
     while True:
         if isinstance(function, partial):
             function = function.func
         elif inspect.ismethod(function):
             function = function.__func__
         elif inspect.isfunction(inspect.getattr_static(type(function), "__call__", None)):
-            if inspect.iscoroutinefunction(function):  # it is marked as one
+            if inspect.iscoroutinefunction(function):  # marked as one
                 return function
             function = type(function).__call__
         else:
@@ -84,9 +84,9 @@ def _called(function: Any) -> Any:
 
 def _check_arguments(name: str, function: Callable[..., Any], of: str, number: int) -> None:
     try:
-        # That of a decorator's wrapper, which may add arguments to those it is called with.
+        # The wrapper's own signature: it may add arguments.
         signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):  # a function of C may have none
+    except (TypeError, ValueError):  # a C function may have no signature
         return
     try:
         signature.bind(*[_NO_ARGUMENT] * number)
@@ -100,12 +100,12 @@ def check_result(name: str, function: object, result: object, *, awaited: bool =
     """Check the result of a function.
 
     :param awaited: it is about to be awaited.
-    :raises TypeError: nothing of the function has run, or would.
+    :raises TypeError: the function has not run, or would not.
     """
     if awaited and inspect.isawaitable(result):
         return
     if isinstance(result, (Coroutine, Generator)):
-        result.close()  # so that Python does not warn of it
+        result.close()  # avoids "never awaited"
     elif awaited:
         raise TypeError(f"{name} must be a coroutine function, not {function!r}")
     elif not isinstance(result, AsyncGenerator):

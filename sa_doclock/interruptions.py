@@ -1,8 +1,8 @@
 """Interruptions: Ctrl-C, a cancelled task, SystemExit, a closed generator.
 
-A question that the library asks a server by itself never swallows or replaces one.  The driver, or
-the cleanup behind the question, may: aiomysql raises InterfaceError, and psycopg AssertionError, in place
-of CancelledError.
+The library's own questions to a server never swallow or replace one.  The driver, or the cleanup
+after the question, may: aiomysql raises InterfaceError, and psycopg AssertionError, instead of
+CancelledError.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 def interruption_behind(
     error: BaseException | None, handled: BaseException | None
 ) -> BaseException | None:
-    """Return the interruption in whose place an error came out; None: there was none.
+    """Return the interruption that an error has replaced, or None.
 
     :param handled: the error that the caller was handling before.
     """
@@ -27,10 +27,10 @@ def interruption_behind(
 
 
 class Interruptible:
-    """A block out of which an interruption comes as it is, whatever is raised in its place.
+    """A block that raises an interruption unchanged, even if another error replaced it.
 
-    :param connection: is invalidated then, as by a statement of SQLAlchemy that is interrupted: nobody
-        knows where the driver stands with the server.
+    :param connection: invalidated then, as by an interrupted statement of SQLAlchemy: its state is
+        unknown.
     """
 
     __slots__ = ("_connection", "_handled")
@@ -56,7 +56,7 @@ class Interruptible:
 
 
 class ErrorsIgnored(Interruptible):
-    """A block whose errors are ignored, but for an interruption, or an error in its place."""
+    """A block whose errors are ignored, except an interruption, or an error that replaced one."""
 
     __slots__ = ()
 

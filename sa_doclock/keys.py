@@ -1,9 +1,9 @@
 """Keys of documents, names of locks, and their text in errors, log records, spans and comments.
 
-The text is on one line, and short.
+The text is short, and on one line.
 
-A key may come out of a form or a URL.  As it is, its line breaks and escape codes would forge
-records of a log, and a megabyte of it would be repeated in each.
+A key may come from a form or a URL.  Unchanged, its line breaks and escape codes would forge log
+records, and each record would repeat a megabyte of it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ DocumentKey = tuple[type[Any], Identity]
 """The root mapped class and the primary key: the same for all classes of a hierarchy."""
 
 LockedName = tuple[None, tuple[str]]
-"""A name that ``lock_key()`` has locked, in place of a document: ``(None, ("user:42",))``."""
+"""A name locked by ``lock_key()``, in place of a document: ``(None, ("user:42",))``."""
 
 _LONGEST: Final = 80
-_BITS: Final = 256  # Python refuses to write integers of many digits, and is slow with fewer
+_BITS: Final = 256  # Python refuses to print huge integers, and is slow with long ones
 
 
 class _ShortRepr(Repr):
-    """``repr()``, of which the middle is left out where it is long."""
+    """``repr()``, shortened in the middle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,11 +49,11 @@ class _ShortRepr(Repr):
 
     def repr_instance(self, x: object, level: int) -> str:
         if inspect(x, raiseerr=False) is not None:
-            return object.__repr__(x)  # that of a mapped object may load attributes
+            return object.__repr__(x)  # the repr() of a mapped object may load attributes
         return super().repr_instance(x, level)
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        # In its own order: Python's own sorts it.
+        # Unsorted: the base class sorts.
         if level <= 0:
             return "{...}"
         pairs = islice(x.items(), self.maxdict)
@@ -70,12 +70,12 @@ def key_text(key: Any) -> str:
 
 
 def is_storable(text: str) -> bool:
-    """Return whether every database can store the text: it has no NUL, and no half of a character."""
+    """Return whether every database can store the text: it has no NUL, and no unpaired surrogate."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def short_text(text: str) -> str:
-    """Return a key that is written already, as a server does: on one line, and as short."""
+    """Return a key in the server's spelling: on one line, and as short."""
     return _shortened(printable(text[: _LONGEST + 1]))
 
 
@@ -91,7 +91,7 @@ def _shortened(text: str) -> str:
 
 
 def public_key(identity: Identity) -> Any:
-    """Return the primary key as ``get_entity()`` takes it: a scalar, or a tuple of several."""
+    """Return the primary key as ``get_entity()`` takes it: a scalar, or a tuple."""
     return identity[0] if len(identity) == 1 else identity
 
 
@@ -108,13 +108,13 @@ def document_label(entity: type[Any] | None, ident: Any) -> str:
 IMMUTABLE: Final = frozenset(
     {bool, bytes, date, datetime, Decimal, float, int, str, time, timedelta, type(None), UUID}
 )
-"""Types of values that cannot change in their place."""
+"""Types of immutable values."""
 
 
 def folded_key(key: Any) -> str:
-    """Return one text for all keys that a database may take for equal, for the name of a lock.
+    """Return one text for all keys that a database may consider equal, for the name of a lock.
 
-    A collation may ignore case, accents, the width of a letter, and spaces at the end.
+    A collation may ignore case, accents, the width of a letter, and trailing spaces.
     """
     letters = unicodedata.normalize("NFKD", repr(key).casefold())
     return "".join(

@@ -1,4 +1,4 @@
-"""The kinds of rows: the classes of one hierarchy, and the value of a row that says of which it is."""
+"""The kinds of rows: the classes of one hierarchy, and the value of a row that names its class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .core.documents import mapper_cache
 
 
 def kind_attribute(mapper: Mapper[Any]) -> str | None:
-    """Return the attribute whose value says of which class of the hierarchy a row is."""
+    """Return the attribute whose value names a row's class in the hierarchy."""
     base = mapper.base_mapper
     column = base.polymorphic_on
     if not isinstance(column, Column) or not base.columns.contains_column(column):
@@ -21,7 +21,7 @@ def kind_attribute(mapper: Mapper[Any]) -> str | None:
 
 
 def kinds_of(mapper: Mapper[Any], value: Any) -> list[Mapper[Any]]:
-    """Return the classes of the hierarchy whose rows have this value there; all, of an expression."""
+    """Return the classes of the hierarchy whose rows have this value there; for an expression, all."""
     kinds = mapper.polymorphic_map
     if isinstance(value, ClauseElement):
         return list(kinds.values())
@@ -30,7 +30,9 @@ def kinds_of(mapper: Mapper[Any], value: Any) -> list[Mapper[Any]]:
 
 @mapper_cache
 def kind_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
-    """Return the attributes whose values say of which class of the hierarchy a row is: of an expression several."""
+    """Return the attributes whose values name a row's class in the hierarchy: several for an
+    expression.
+    """
     base = mapper.base_mapper
     if base.polymorphic_on is None:
         return ()

@@ -51,7 +51,7 @@ _EVENTS: Final = (
     "transaction_retried",
 )
 _NAMED: Final = "key"
-"""The place of a class name where ``lock_key()`` has locked a name."""
+"""Replaces the class name for a name locked by ``lock_key()``."""
 
 _WAITS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
 _HOLDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 1800.0)
@@ -61,15 +61,15 @@ _SYSTEMS: Final = {
     "mssql": "microsoft.sql_server",
     "oracle": "oracle.db",
 }
-"""OpenTelemetry's names of databases, where they are not those of SQLAlchemy."""
+"""OpenTelemetry's names of databases that differ from SQLAlchemy's."""
 
 Attributes = dict[str, Any]
 
 
 class _Call(NamedTuple):
-    """A call for a lock that is under way.
+    """A lock call in progress.
 
-    :ivar engine: of its database; None where the session finds none, so that the call fails.
+    :ivar engine: of its database; None: the session finds none, and the call fails.
     """
 
     span: trace.Span
@@ -141,7 +141,7 @@ def _remove() -> None:
 
 
 def _in_child() -> None:
-    """Count no lock of the parent, which another thread may have been changing in this moment."""
+    """Forget the parent's locks: another thread may have been changing them during the fork."""
     if _active is not None:
         _active.forget_held()
 
@@ -151,8 +151,6 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Telemetry:
-    """Listens to the events that its methods are named for."""
-
     def __init__(self, tracer: trace.Tracer, meter: metrics.Meter, *, keys: bool) -> None:
         self._tracer = tracer
         self._keys = keys
@@ -222,9 +220,9 @@ class _Telemetry:
         }
         if self._keys and requested.ident is None:
             found["doclock.keys"] = [key_text(public_key(identity)) for _, identity in granted]
-        if calls := _calls_of(session):  # empty where the call began before instrument()
+        if calls := _calls_of(session):  # empty if the call began before instrument()
             span, token, engine = calls.pop()
-            # Once more: an engine that has connected tells MariaDB from MySQL.
+            # Again: only a connected engine tells MariaDB from MySQL.
             span.set_attributes(found | _database(engine, requested.entity))
             if error is not None:
                 span.set_attribute("error.type", type(error).__name__)
@@ -249,7 +247,7 @@ class _Telemetry:
         self._held.add(session, document, (name, _words_of(held_lock(lock))))
 
     def lock_failed(self, session: Session, error: LockFailed, waited: float | None) -> None:
-        if waited is None and not _calls_of(session):  # else after_lock counts it
+        if waited is None and not _calls_of(session):  # otherwise after_lock counts it
             attributes = self._attributes(error.entity, error.ident, error.lock)
             self._count(attributes | {"doclock.outcome": outcome_of(error)}, error)
 
@@ -286,7 +284,7 @@ class _Telemetry:
     def _attributes(
         self, entity: type[Any] | None, ident: Any, lock: LockOptions | None
     ) -> Attributes:
-        """Return those of a measurement; the class is that of the header's table."""
+        """Return the attributes of a measurement; the class is that of the header's table."""
         attributes: Attributes = {}
         if entity is not None:
             attributes["doclock.entity"] = _header_name(entity)
@@ -300,24 +298,24 @@ class _Telemetry:
 
 
 def _header_name(entity: type[Any]) -> str:
-    """Return the name of the class of the header's table; also where the class is mapped no more."""
+    """Return the name of the header's class, even if it is no longer mapped."""
     try:
         return root_of(mapper_of(entity)).class_.__name__
-    except TypeError:  # registry.dispose(), before the session is closed
+    except TypeError:  # registry.dispose() before the session was closed
         return entity.__name__
 
 
 class _HeldLocks:
     """The locks that the sessions of this process hold, as the gauge shows them.
 
-    A session that the program has dropped with its locks is not counted.
+    Locks of garbage-collected sessions do not count.
     """
 
     def __init__(self) -> None:
         self._changing = Lock()
-        # Threads: the sessions are changed under the lock; the locks of each by its own thread.
+        # Threads: the lock protects the sessions; each session's own thread changes its locks.
         self._of: WeakKeyDictionary[Session, dict[Any, tuple[str, str]]] = WeakKeyDictionary()
-        # It only grows, by a class and a lock: a gauge falls to zero before it is seen no more.
+        # It only grows, by a class and a lock: a gauge must report zero before it disappears.
         self._seen: dict[tuple[str, str], None] = {}
 
     def add(self, session: Session, document: Any, labels: tuple[str, str]) -> None:
@@ -331,7 +329,6 @@ class _HeldLocks:
             held.pop(document, None)
 
     def observe(self) -> Iterator[metrics.Observation]:
-        """Return the number of locks of each class and kind."""
         with self._changing:
             counts = dict.fromkeys(self._seen, 0)
             for held in self._of.values():
@@ -345,13 +342,13 @@ def _engine_of(session: Session, requested: RequestedLock) -> Engine | None:
     try:
         return session.get_bind(**requested.bind_arguments).engine
     except SQLAlchemyError:
-        return None  # the lock fails by the same error
+        return None  # the lock fails with the same error
 
 
 def _database(engine: Engine | None, entity: type[Any] | None) -> Attributes:
-    """Return the attributes of OpenTelemetry's conventions for databases.
+    """Return the attributes of OpenTelemetry's database conventions.
 
-    The URL alone says where the database is, so that nothing has to be asked of the server.
+    The URL alone says where the database is; the server is not asked.
     """
     found: Attributes = {}
     table = None if entity is None else root_of(mapper_of(entity)).local_table
@@ -370,18 +367,15 @@ def _database(engine: Engine | None, entity: type[Any] | None) -> Attributes:
 
 
 def _calls_of(session: Session) -> list[_Call]:
-    """Return the calls for a lock that are under way, the innermost last."""
     return _calls.setdefault(session, [])
 
 
-# Global, as instrument() is: a call may end after it was called once more.
-# Threads: a session is used by one thread at a time, and setdefault() is one operation of the
-# dict.
+# Global, because instrument() is: a call may end after another instrument().
+# Threads: one thread at a time uses a session, and setdefault() of a dict is atomic.
 _calls: WeakKeyDictionary[Session, list[_Call]] = WeakKeyDictionary()
 
 
 def _words_of(lock: LockOptions) -> str:
-    """Return the lock as a program writes it: ``ForUpdate|NoWait``."""
     names = (
         member.name for member in LockOptions if member.value and member in lock and member.name
     )

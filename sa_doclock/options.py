@@ -40,7 +40,7 @@ class LockOptions(enum.Flag):
     """Modifier of ForUpdate for a holder that does not change or delete the key: others may insert rows
     that refer to it. ``FOR NO KEY UPDATE`` on PostgreSQL, plain ForUpdate elsewhere."""
 
-    # Members are singletons, and Flag's own hash is a Python function that slows down each lock.
+    # Members are singletons; Flag's own hash is a Python function that slows down each lock.
     __hash__ = object.__hash__
 
 
@@ -63,8 +63,7 @@ Priority = Literal["interactive", "batch"]
 BATCH_WAIT: Final = 60.0
 """Seconds for which a batch session without a lock_timeout tries: no server ends its wait."""
 
-# Longer limits are cut to this one, which is within the range of every server (PostgreSQL:
-# 2**31 - 1 milliseconds).
+# Longer limits are cut to this one, which every server accepts (PostgreSQL: 2**31 - 1 ms).
 LONGEST_WAIT: Final = 7 * 24 * 3600.0
 
 _IN_SQL = {
@@ -78,7 +77,7 @@ _IN_SQL = {
 }
 
 
-# Threads: the caches are of functions that have one answer.
+# Threads: cached pure functions.
 @functools.cache
 def base_of(lock: LockOptions) -> LockOptions:
     """Return the lock without its modifiers."""
@@ -93,7 +92,7 @@ def held_lock(lock: LockOptions) -> LockOptions:
 
 @functools.cache
 def without_no_key(lock: LockOptions) -> LockOptions:
-    """Return the lock as table hints and the texts at the end of a SELECT know it."""
+    """Return the lock without NoKey, which table hints and suffixes do not have."""
     return lock & ~LockOptions.NoKey
 
 
@@ -175,7 +174,7 @@ def check_wait(lock: LockOptions, lock_timeout: LockTimeout) -> tuple[LockOption
 
 
 def check_priority(priority: object) -> None:
-    """:raises ValueError: there is no such priority."""
+    """:raises ValueError: the priority is unknown."""
     if priority not in ("interactive", "batch"):
         raise ValueError(f'priority must be "interactive" or "batch", not {priority!r}')
 
@@ -183,7 +182,8 @@ def check_priority(priority: object) -> None:
 def check_hold_limit(hold_limit: LockTimeout) -> float | None:
     """Return the seconds for which a transaction may hold its locks; None: no limit.
 
-    :raises TypeError, ValueError: as for ``lock_timeout``; also 0, within which no lock can be held.
+    :raises TypeError, ValueError: as for ``lock_timeout``; also for 0, within which no lock can be
+        held.
     """
     seconds = check_seconds("hold_limit", hold_limit)
     if seconds == 0:
@@ -228,5 +228,5 @@ def check_positive(name: str, value: object) -> int:
 
 
 def milliseconds(seconds: float) -> int:
-    """Return whole milliseconds, rounded up: never to "no wait"."""
+    """Return whole milliseconds, rounded up: never 0 for a positive time."""
     return math.ceil(seconds * 1000)

@@ -1,4 +1,4 @@
-"""The waits inside of this process, which no server sees: at a gate, and between two tries."""
+"""The waits inside this process, which no server sees: at a gate, and between two tries."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sqlalchemy.util import await_only
 wait_observer: ContextVar[Callable[[], AbstractContextManager[None]] | None] = ContextVar(
     "sa_doclock.wait_observer", default=None
 )
-"""Makes the block for such a wait; the test kit sets it."""
+"""Creates the block for such a wait; the test kit sets it."""
 
 
 def observed_wait() -> AbstractContextManager[None]:
-    """Return the block for a wait, which the observer makes if there is one."""
+    """Return the block for a wait: the observer's, if there is one."""
     observe = wait_observer.get()
     return nullcontext() if observe is None else observe()
 
@@ -27,29 +27,29 @@ def observed_wait() -> AbstractContextManager[None]:
 class Wakeup:
     """A wait of this thread, which another one ends, once.
 
-    notify() may be called from any thread, also by the garbage collector: it takes no lock that
-    the calling thread could hold already.
+    Any thread, even the garbage collector, may call notify(): it takes no lock that the calling
+    thread could hold already.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # an Event has a lock of its own, taken when it is set
+        self._lock = threading.Lock()  # an Event would take a lock of its own to be set
         self._lock.acquire()
 
     def wait(self, seconds: float | None) -> None:
-        """Wait until it is notified, or so long."""
+        """Wait until notified, or for this many seconds."""
         self._lock.acquire(timeout=-1 if seconds is None else seconds)
 
     def notify(self) -> bool:
         """End the wait; return False if the waiter no longer exists."""
         try:  # noqa: SIM105  # a call less for each function
             self._lock.release()
-        except RuntimeError:  # it was notified before, and has not noticed it yet
+        except RuntimeError:  # it was notified before, and has not noticed yet
             pass
         return True
 
 
 class TaskWakeup(Wakeup):
-    """The same of the task that runs in this thread."""
+    """The same for the task that runs in this thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -60,7 +60,7 @@ class TaskWakeup(Wakeup):
         await_only(self.come(seconds))
 
     async def come(self, seconds: float | None, *others: asyncio.Future[Any]) -> None:
-        """Wait as :meth:`wait` does, outside of a greenlet; or until one of the others is done."""
+        """Wait as :meth:`wait` does, outside a greenlet; or until one of the others is done."""
         # Not wait_for(), which may lose a cancellation or a result when both come at once.
         futures = [self._notified, *others]
         await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -83,7 +83,7 @@ class TaskWakeup(Wakeup):
 
 
 def pause(seconds: float, *, under_asyncio: bool) -> None:
-    """Sleep, and let others run under asyncio, where the session runs in a greenlet."""
+    """Sleep; under asyncio, where the session runs in a greenlet, let others run."""
     with observed_wait():
         if under_asyncio:
             await_only(asyncio.sleep(seconds))

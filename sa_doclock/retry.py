@@ -1,8 +1,8 @@
-"""run_transaction(): a function in a transaction of its own, repeated after a conflict.
+"""run_transaction(): a function in a separate transaction, retried after a conflict.
 
-A deadlock or a snapshot conflict undoes the whole transaction, so all of it has to be run again, in a
-new session.  ``retry_on`` names further errors that the program wants to be repeated.  This module
-decides which errors are repeated; tenacity repeats and waits.
+A deadlock or a snapshot conflict rolls back the whole transaction, so all of it must run again, in
+a new session.  ``retry_on`` names further errors to retry.  This module decides which errors to
+retry; tenacity retries and waits.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ S = TypeVar("S", bound=LockingSession)
 T = TypeVar("T")
 
 RetryOn: TypeAlias = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
-"""The errors that run_transaction() repeats besides its own."""
+"""The errors that run_transaction() retries in addition to its own."""
 
 _log = logging.getLogger("sa_doclock")
 
@@ -66,19 +66,19 @@ def run_transaction(
     retry_on: RetryOn | None = None,
     commit_outcome: bool = False,
 ) -> T:
-    """Run ``fn(session)`` in a transaction of its own, commit, and return its result.
+    """Run ``fn(session)`` in a separate transaction, commit, and return its result.
 
-    After a deadlock or a snapshot conflict the function is run again.
+    After a deadlock or a snapshot conflict, the function runs again.
 
-    Each attempt makes a session, begins its transaction, calls the function, commits, and closes the
-    session; ``save_changes()`` in the function only flushes.  DeadlockDetected and SnapshotConflict are
-    repeated whether a statement, a flush or the commit raises them, even if the function swallows them.
-    No other error is repeated unless ``retry_on`` names it, and nothing after a commit.
-    docs/retrying.md has the cases.
+    Each attempt makes a session, begins its transaction, calls the function, commits, and closes
+    the session; ``save_changes()`` in the function only flushes.  DeadlockDetected and
+    SnapshotConflict are retried whether a statement, a flush or the commit raises them, even if the
+    function swallows them. No other error is retried unless ``retry_on`` names it, and nothing
+    after a commit. docs/retrying.md has the cases.
 
-    The function runs once for each attempt, so effects outside of the transaction, such as a mail, belong
-    in ``session.on_commit()``.  Entities that it returns are detached, and with ``expire_on_commit`` (the
-    default) expired.
+    The function runs once for each attempt, so effects outside the transaction, such as a mail,
+    belong in ``session.on_commit()``.  Entities that it returns are detached, and with
+    ``expire_on_commit`` (the default) expired.
 
     Example::
 
@@ -91,21 +91,23 @@ def run_transaction(
     :param session_factory: ``sessionmaker(engine, class_=LockingSession)``, or another function
         without arguments that makes a new LockingSession.
     :param fn: a function of the session.
-    :param attempts: the most times that it is run, including the first.
-    :param backoff: seconds; the pause before the second attempt is a random part of it, before the third
-        of twice as much, and so on ("full jitter").  0: no pause.
+    :param attempts: the largest number of runs, including the first.
+    :param backoff: seconds; the pause before the second attempt is a random part of it, before the
+        third of twice as much, and so on ("full jitter").  0: no pause.
     :param max_backoff: the longest pause, in seconds.
-    :param retry_not_available: repeat LockNotAvailable too.  On Python 3.10 SQLite does not tell a
-        snapshot conflict from a lock that is held: both are LockNotAvailable.
-    :param retry_on: further errors to repeat: an exception class such as StaleDataError, a tuple of
+    :param retry_not_available: retry LockNotAvailable too.  On Python 3.10, SQLite does not
+        distinguish a snapshot conflict from a held lock: both are LockNotAvailable.
+    :param retry_on: further errors to retry: an exception class such as StaleDataError, a tuple of
         classes, or a function of the error that returns True or False.  An error that leaves open
-        whether COMMIT was done is never repeated.
-    :param commit_outcome: True sets this option of :class:`LockingSession` for the sessions of the call,
-        so that a COMMIT whose connection is lost is looked up, and repeated if it was not done.
+        whether COMMIT took effect is never retried.
+    :param commit_outcome: True sets this option of :class:`LockingSession` for the sessions of the
+        call, so that a COMMIT whose connection is lost is looked up, and retried if it did not take
+        effect.
     :raises DeadlockDetected: in the last attempt; ``error.attempts`` is their number.  An error of
         ``retry_on`` is raised in the same way.
     :raises SnapshotConflict: likewise.
-    :raises CommitUnknown: the connection was lost in COMMIT, which may or may not have been done.
+    :raises CommitUnknown: the connection was lost in COMMIT, which may or may not have taken
+        effect.
     :raises LockMisuse: called within the function of another run_transaction(); or the factory
         returned a session with an open transaction.
     :raises TypeError: an argument has the wrong type; the factory makes other sessions.
@@ -120,9 +122,9 @@ def run_transaction(
 
 
 class Policy(NamedTuple):
-    """The errors that are repeated, the number of attempts, and the pauses between them.
+    """The errors to retry, the number of attempts, and the pauses between them.
 
-    :ivar retry_on: returns whether the program wants this error to be repeated; None: no further ones.
+    :ivar retry_on: returns whether the program wants to retry this error; None: no further ones.
     """
 
     attempts: int
@@ -165,7 +167,13 @@ def checked_policy(
         errors += (LockNotAvailable,)
     more: Callable[..., bool] | None = None
     if isinstance(retry_on, (type, tuple)):
-        errors += _exception_classes(retry_on)
+        classes = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+        for cls in classes:
+            if not (isinstance(cls, type) and issubclass(cls, Exception)):
+                raise TypeError(
+                    f"retry_on must name subclasses of Exception, and {cls!r} is not one"
+                )
+        errors += classes
     elif retry_on is not None:
         check_function(
             *("retry_on", retry_on, "of the error, an exception class, or a tuple of classes"),
@@ -174,14 +182,6 @@ def checked_policy(
         )
         more = cast("Callable[..., bool]", retry_on)
     return Policy(attempts, backoff, max_backoff, errors, more, bool(commit_outcome))
-
-
-def _exception_classes(retry_on: type | tuple[object, ...]) -> tuple[type[Exception], ...]:
-    classes = retry_on if isinstance(retry_on, tuple) else (retry_on,)
-    for cls in classes:
-        if not (isinstance(cls, type) and issubclass(cls, Exception)):
-            raise TypeError(f"retry_on must name subclasses of Exception, and {cls!r} is not one")
-    return cast("tuple[type[Exception], ...]", classes)
 
 
 def _check_bool(name: str, value: object) -> None:
@@ -208,8 +208,7 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
         with closing(session), session.begin(), attempts_of_call.attempt(session):
             result = fn(session)
             check_result("fn", fn, result)
-            # The end of the block would commit nothing, and say nothing, after a flush that failed
-            # and an error that fn swallowed.
+            # Leaving the block would commit nothing if a flush failed and fn swallowed its error.
             if session.in_transaction():
                 session.commit()
         return result
@@ -221,10 +220,10 @@ def checked_session(made: object, session: object, maker: str, kind: str) -> Loc
     """Return the LockingSession that a session_factory has made."""
     if not isinstance(session, LockingSession):
         if inspect.iscoroutine(made):
-            made.close()  # nobody will await it
+            made.close()  # avoids "never awaited"
         raise TypeError(
             f"session_factory must make {kind}s, as {maker}(engine, class_={kind}) does; "
-            f"it has made {made!r}"
+            f"it made {made!r}"
         )
     begun = session.in_transaction() or (
         _is_lent(session) and session.join_transaction_mode != "create_savepoint"
@@ -243,8 +242,6 @@ def _is_lent(session: LockingSession) -> bool:
 
 
 class _Attempt(SessionPart):
-    """One run of the function."""
-
     def __init__(self, session: LockingSession) -> None:
         self.session = session
         self.has_ended = False
@@ -253,9 +250,9 @@ class _Attempt(SessionPart):
         self._lent = _is_lent(session)
 
     def using(self, bind: Engine | Connection) -> None:
-        """Check a database that the session had not used when the attempt began.
+        """Check a database that the session first uses during the attempt.
 
-        :raises LockMisuse: a Connection with an open transaction; nothing was done there.
+        :raises LockMisuse: it is a Connection with an open transaction; nothing was done there.
         """
         if not isinstance(bind, Connection) or not bind.in_transaction():
             return
@@ -275,18 +272,16 @@ class _Attempt(SessionPart):
         return commits_of(self.session) > self._commits
 
     def before_commit(self) -> None:
-        """Note that COMMIT comes next, unless the flush before it fails."""
         self._in_commit = True
 
     def discard(self) -> None:
-        """Note the rollback, such as that of a commit whose flush has failed."""
         self._in_commit = False
 
     def can_be_repeated(self, failure: BaseException) -> bool:
-        """Return whether the attempt has left nothing in the database or in another's transaction."""
+        """Return whether the attempt left nothing in the database or in a lender's transaction."""
         if self.has_committed or self._is_in_lenders() or isinstance(failure, CommitUnknown):
             return False
-        # Of the errors of COMMIT, only these are certainly the server's refusal.
+        # Of the errors of COMMIT, only these certainly mean that the server refused.
         if self._in_commit and not isinstance(failure, (LockFailed, IntegrityError)):
             return False
         of_commit = self._in_commit or (
@@ -295,7 +290,7 @@ class _Attempt(SessionPart):
             and failure.statement is None
         )
         several = len(context_of(self.session).connections.all()) > 1 and not self.session.twophase
-        # One database may have committed before the COMMIT of another failed.
+        # One database may have committed before another one's COMMIT failed.
         return not (of_commit and several)
 
     def _is_in_lenders(self) -> bool:
@@ -303,22 +298,22 @@ class _Attempt(SessionPart):
         if isinstance(bind, Connection) and is_rolled_back_later(bind):
             return (
                 context_of(self.session).transaction.condition is Condition.LOST
-            )  # else it has a savepoint
+            )  # otherwise it has a savepoint
         return self._lent
 
 
-# A context variable: a function that fn calls has no other way to find the attempt.
+# A context variable: functions that fn calls have no other way to find the attempt.
 _current: ContextVar[_Attempt | None] = ContextVar("sa_doclock_transaction", default=None)
 
 
 class Attempts:
-    """The attempts of one call, and the decision to repeat one that fails."""
+    """The attempts of one call, and the decision to retry a failed one."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._error: Exception | None = None  # that has come out, and is to be repeated
-        self._failure: BaseException | None = None  # the same, or the one behind it
-        self._session: LockingSession | None = None  # of the attempt that has failed
+        self._error: Exception | None = None  # the raised error, which is to be retried
+        self._failure: BaseException | None = None  # the same, or its cause
+        self._session: LockingSession | None = None  # the session of the failed attempt
         current = _current.get()
         if current is not None and not (current.has_ended or current.has_committed):
             raise LockMisuse(
@@ -329,7 +324,7 @@ class Attempts:
 
     @contextmanager
     def attempt(self, session: LockingSession) -> Iterator[None]:
-        """Note a failure of the block while the session still knows its cause."""
+        """Record a failure of the block while the session still knows its cause."""
         attempt = _Attempt(session)
         if self._policy.commit_outcome:
             from .features.commit_lookup import look_up_commits  # noqa: PLC0415  # of those who want it
@@ -381,7 +376,7 @@ class Attempts:
         if isinstance(error, (DocLockError, SQLAlchemyError)):
             message, *others = error.args or ("",)
             error.args = (f"{message} ({words})".lstrip(), *others)
-        elif sys.version_info >= (3, 11):  # the arguments of the program's own class are its own
+        elif sys.version_info >= (3, 11):  # an error of the program's class keeps its arguments
             error.add_note(f"run_transaction: {words}")
         raise error
 
@@ -395,22 +390,17 @@ class Attempts:
         waited = failure.waited if isinstance(failure, LockFailed) else None
         fields = log_fields(failure, waited or None, outcome)
         fields |= {"attempt": number, "attempts": self._policy.attempts}
-        _log.log(level, "run_transaction: %s: %s", words, _summary(failure), extra=fields)
+        text = str(failure.args[0]) if failure.args else ""
+        if not isinstance(failure, DocLockError):  # without SQL and parameters
+            text = ": ".join([type(failure).__name__, *text.splitlines()[:1]])
+        _log.log(level, "run_transaction: %s: %s", words, text, extra=fields)
         session.dispatch.transaction_retried(session, failure, number, pause)
 
 
-def _summary(failure: BaseException) -> str:
-    """Return the text of a failure for the log, without SQL and parameters."""
-    message = str(failure.args[0]) if failure.args else ""
-    if isinstance(failure, DocLockError):
-        return message
-    return ": ".join([type(failure).__name__, *message.splitlines()[:1]])
-
-
 def _first_failure(session: LockingSession, error: BaseException) -> BaseException:
-    """Return the first failure: some errors only say that there was one before."""
-    # After a failed flush SQLAlchemy raises one of these two without a cause.  Statements in a block of
-    # begin() raise the second, which is also the base class of many others.
+    """Return the original failure, if this error only reports an earlier one."""
+    # After a failed flush, SQLAlchemy raises one of these two without a cause.  Statements in a
+    # block of begin() raise the second, which is also the base class of many others.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
         if error.__cause__ is None:
             error.__cause__ = context_of(session).transaction.undone_by

@@ -1,9 +1,9 @@
-"""The private names of SQLAlchemy that this library reads, all but those of the guard in this one file.
+"""The private names of SQLAlchemy that this library reads, all except those of the guard in this one file.
 
-SQLAlchemy has no public way to ask a Select for its DISTINCT, GROUP BY, lock or loader options, or a
-type for its ``with_variant()`` types; nor a session or a connection pool for the objects that the
-functions at the end of this file return.  tests/unit/test_sqlalchemy_internals*.py fail when one
-of the names goes.
+SQLAlchemy has no public way to read a Select's DISTINCT, GROUP BY, lock or loader options, a type's
+``with_variant()`` types, or the objects of a session or a connection pool that the functions at the
+end of this file return.  tests/unit/test_sqlalchemy_internals*.py fail when one of the names
+disappears.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def is_grouped(statement: Select[Any]) -> bool:
 
 
 def without_options(statement: S, ours: Collection[Any]) -> S:
-    """Return the same SELECT without those of our loader options that collide with another's."""
+    """Return the same SELECT without our loader options that collide with others."""
     theirs = [option for option in statement._with_options if option not in ours]
     chosen = {relationship for relationship, _ in loads_of(theirs)}
     kept = (
@@ -88,7 +88,7 @@ def loads_of(options: Iterable[Any]) -> Iterator[tuple[Any, str | None]]:
         if hasattr(option, "context"):
             for element in option.context:
                 yield from _load_of(element)
-        else:  # joinedload("*"); also with_loader_criteria(), which has no strategy
+        else:  # joinedload("*"), or with_loader_criteria(), which has no strategy
             strategy = dict(getattr(option, "strategy", None) or ())
             if "lazy" in strategy:
                 yield "*", strategy["lazy"]
@@ -98,17 +98,16 @@ def _load_of(element: Any) -> Iterator[tuple[Any, str | None]]:
     strategy = dict(element.strategy or ())
     path = element.path.path  # entity, relationship, entity, relationship, ...
     if len(path) <= _FIRST_LEVEL and "lazy" in strategy:
-        # contains_eager() is "joined" too, but over a join of the user's own, for which the
-        # header is locked by a statement in front.
+        # contains_eager() is "joined" too; but a separate statement locks the program's join first.
         contained = "eager_from_alias" in element.local_opts
         relationship = path[1] if hasattr(path[1], "key") else "*"
         yield relationship, "contained" if contained else strategy["lazy"]
 
 
 def narrowed_by(options: Iterable[Any]) -> Iterator[Any]:
-    """Yield the relationships, at any level, of which an option may leave members out; ``*``: all.
+    """Yield the relationships, at any level, from which an option may exclude members; ``*``: all.
 
-    So do contains_eager(), ``joinedload(Order.lines.and_(...))``, and with_loader_criteria().
+    Such are contains_eager(), ``joinedload(Order.lines.and_(...))``, and with_loader_criteria().
     """
     for option in options:
         if hasattr(option, "where_criteria"):
@@ -145,36 +144,36 @@ def with_options(statement: S, options: Iterable[Any]) -> S:
 
 def _copy(statement: S, clause: str, value: Any) -> S:
     """Return a copy of the statement with another value of one clause."""
-    copy = statement.where()  # a generative copy: nothing is added
+    copy = statement.where()  # where() without criteria returns a copy
     setattr(copy, clause, value)
     return copy
 
 
-# Not a function of ours, which every lock would call.
+# attrgetter is faster than a function, and every lock calls it.
 execute_listeners: Callable[[Session], Any] = attrgetter("dispatch.do_orm_execute")
-"""Return the do_orm_execute listeners that the session calls; it is false where there are none."""
+"""Return the do_orm_execute listeners that the session calls; false if there are none."""
 
 
 def collect_listeners(session_class: type[Session]) -> None:
-    """Have SQLAlchemy collect the listeners of the classes above for this one.
+    """Let SQLAlchemy collect the superclasses' listeners for this class.
 
-    By itself it does so when the first session of a class asks for its dispatch, and without a
-    lock: one of two threads that do so at once may find none of them.  A sessionmaker makes a class.
+    By itself, it does so when the first session of a class reads its dispatch, and without a lock:
+    of two threads that do so at once, one may find none of them.  A sessionmaker creates a class.
     """
     _ = object.__new__(session_class).dispatch
 
 
 class _Listeners(tuple[Any, ...]):  # noqa: SLOT001  # a tuple's subclass can have none
-    """The listeners of an event: a tuple, in whose place another comes when one is added or removed.
+    """The listeners of an event, in a tuple that is replaced on every change.
 
-    SQLAlchemy has them in a deque.  A thread that goes through it, while another adds one, gets
-    "deque mutated during iteration"; so event.listen() may not be called while the event is run,
-    says its documentation.  A thread that goes through a tuple does not see the new one yet.
+    SQLAlchemy has a deque: a thread that iterates while another adds a listener gets "deque mutated
+    during iteration".  Its documentation forbids event.listen() while the event runs.  Iterating
+    over the old tuple is safe; it lacks the new listener.
     """
 
-    # Threads: each change is made under this lock, to the then present value.
+    # Threads: every change is made under this lock, to the current value.
     changing = Lock()
-    collection: ReferenceType[Any]  # SQLAlchemy's, whose listeners these are
+    collection: ReferenceType[Any]  # SQLAlchemy's collection of these listeners
 
     def append(self, listener: Any) -> None:
         self._change(lambda now: (*now, listener))
@@ -199,18 +198,19 @@ class _Listeners(tuple[Any, ...]):  # noqa: SLOT001  # a tuple's subclass can ha
 
 def _put_listeners(collection: Any, listeners: Iterable[Any]) -> None:
     put = _Listeners(listeners)
-    put.collection = ref(collection)  # no cycle: that of a session is freed with it
+    put.collection = ref(collection)  # weak, to avoid a cycle with the session
     collection.listeners = put
 
 
 def allow_listening(owners: Iterable[Any], name: str) -> None:
-    """Allow event.listen() for an event from now on, also while it is run: here or by other threads.
+    """Allow event.listen() for an event from now on, even while it runs, here or in other threads.
 
-    A lock listens to its classes when they are locked first, and other threads use them by then.
-    One that a listener takes listens to the event of which SQLAlchemy is calling the listeners.
+    A lock listens to its classes when they are first locked, and other threads may use them by
+    then. A lock taken in a listener may listen to the very event whose listeners SQLAlchemy is
+    calling.
 
-    :param owners: the objects with the event itself, not by inheritance: attributes, mappers, a dialect, a
-        session.
+    :param owners: the objects that have the event themselves, not by inheritance: attributes,
+        mappers, a dialect, a session.
     """
     for owner in owners:
         dispatch = owner.dispatch
@@ -221,7 +221,7 @@ def allow_listening(owners: Iterable[Any], name: str) -> None:
 
 @contextmanager
 def listening_last(session: Session, listener: Callable[[ORMExecuteState], Any]) -> Iterator[None]:
-    """Have a do_orm_execute listener called after all others in a block.
+    """Call a do_orm_execute listener after all others in a block.
 
     The block may be in a listener, which SQLAlchemy calls before another statement.
     """
@@ -230,12 +230,12 @@ def listening_last(session: Session, listener: Callable[[ORMExecuteState], Any])
         event.listen(session, "do_orm_execute", listener)
         yield
     finally:
-        if event.contains(session, "do_orm_execute", listener):  # else an interruption came first
+        if event.contains(session, "do_orm_execute", listener):  # else interrupted before
             event.remove(session, "do_orm_execute", listener)
 
 
 def insert_listener(owner: Any, name: str, listener: Callable[..., Any]) -> None:
-    """Have a listener called before the owner's others; SQLAlchemy ignores insert=True for a dialect.
+    """Call a listener before the owner's others; for a dialect, SQLAlchemy ignores insert=True.
 
     :param owner: after :func:`allow_listening` for this event.
     """
@@ -251,7 +251,7 @@ class _BehindOurs(NamedTuple):
 
 
 def listen_first(owner: Any, name: str, listener: Callable[..., Any]) -> None:
-    """Have a listener called before all others, also those of the classes above."""
+    """Call a listener before all others, including the superclasses'."""
     collection = getattr(owner.dispatch, name)
     collection.parent_listeners = _BehindOurs(listener, collection.parent_listeners)
 
@@ -266,15 +266,15 @@ class ForUpdate(NamedTuple):
     key_share: bool = False
 
 
-# Not a function of ours, which every statement of a session would call.
+# attrgetter is faster than a function, and every statement of a session calls it.
 for_update_clause: Callable[[Select[Any] | CompoundSelect[Any]], Any] = attrgetter(
     "_for_update_arg"
 )
-"""Return the ``with_for_update()`` that is in force; None where there is none."""
+"""Return the ``with_for_update()`` in force, or None."""
 
 
 def for_update_of(statement: Select[Any]) -> ForUpdate | None:
-    """Return the arguments of the ``with_for_update()`` that is in force, if there is one."""
+    """Return the arguments of the ``with_for_update()`` in force, or None."""
     found = for_update_clause(statement)
     if found is None:
         return None
@@ -286,13 +286,13 @@ lock_clauses: Callable[[Select[Any]], tuple[object, ...]] = attrgetter(
     *("_for_update_arg", "_hints"),
     *("_raw_columns", "_distinct", "_group_by_clauses", "_having_criteria", "_with_options"),
 )
-"""Return the clauses with a lock, and the clauses that decide whether its rows can be locked."""
+"""Return the clauses with a lock, and those that determine whether its rows can be locked."""
 
 
 def has_clauses(statement: Select[Any], clauses: Iterable[object]) -> bool:
-    """Return whether the statement has the same clauses still, as :func:`lock_clauses` returned them.
+    """Return whether the statement still has the clauses that :func:`lock_clauses` returned.
 
-    SQLAlchemy changes none in place: a statement that is changed is a copy, with another clause.
+    SQLAlchemy changes none in place: a changed statement is a copy, with another clause.
     """
     return all(map(is_, lock_clauses(statement), clauses))
 
@@ -300,24 +300,24 @@ def has_clauses(statement: Select[Any], clauses: Iterable[object]) -> bool:
 def cache_key_of(statement: Any) -> Any | None:
     """Return the key of SQLAlchemy's own cache of statements, equal for those with the same SQL.
 
-    None for a statement that it does not cache.  The statement keeps its key, for the cache too.
+    None for a statement that it does not cache.  The statement stores its key, for the cache too.
     """
     found = statement._generate_cache_key()
     return None if found is None else found.key
 
 
 def for_update_tables(statement: Select[Any]) -> list[Any]:
-    """Return the tables of its ``with_for_update(of=)``; none: all that the statement reads."""
+    """Return the tables of its ``with_for_update(of=)``; empty: all that the statement reads."""
     found = for_update_clause(statement)
     return [] if found is None else [getattr(target, "table", target) for target in found.of or ()]
 
 
 def buffer_rows(result: Result[Any]) -> list[Any]:
-    """Return the rows of a result that nobody has read yet, which stay in it.
+    """Return the rows of an unread result, which stay in it.
 
-    The public ``freeze()`` loses facts about the result, such as that it needs
-    ``unique()``, or its ``rowcount``.  A row is a tuple, or the only object of it.  Others that are
-    put into the list of objects in their place, before the result is read, are its rows then.
+    The public ``freeze()`` loses facts about the result, such as that it needs ``unique()``, or its
+    ``rowcount``.  A row is a tuple, or its only object.  Objects that replace others in the list,
+    before the result is read, become its rows.
     """
     if isinstance(result, CursorResult):
         of_cursor = list(result.all())
@@ -337,7 +337,7 @@ def buffer_rows(result: Result[Any]) -> list[Any]:
 
 
 def objects_at(places: Sequence[int], rows: Iterable[Any]) -> list[Any]:
-    """Return the objects at these places of buffered rows; None is in the place of some by an outer join."""
+    """Return the objects at these places of buffered rows; None for those that an outer join lacks."""
     found: list[Any] = []
     for row in rows:
         objects = row if isinstance(row, tuple) else (row,)
@@ -346,9 +346,9 @@ def objects_at(places: Sequence[int], rows: Iterable[Any]) -> list[Any]:
 
 
 def keep_rows(context: ExecutionContext, cursor: DBAPICursor) -> list[Any] | None:
-    """Return the rows of a SELECT that has just run, which its result has too; None: no rows.
+    """Return the rows of a SELECT that has just run, which its result keeps; None: no rows.
 
-    The cursor strategies are in no documentation, but dialects of other packages use them so.
+    The cursor strategies are undocumented, but dialects of other packages use them like this.
     """
     unfetched: Any = context
     is_write = unfetched.isinsert or unfetched.isupdate or unfetched.isdelete
@@ -361,7 +361,7 @@ def keep_rows(context: ExecutionContext, cursor: DBAPICursor) -> list[Any] | Non
 
 
 def hint_of(statement: Select[Any], table: Any, dialect: str) -> str | None:
-    """Return the table's hint on this dialect: of several, the one that was given last."""
+    """Return the table's hint for this dialect: of several, the one given last."""
     found = None
     for (hinted, name), hint in statement._hints.items():
         if name in ("*", dialect) and hinted == table:
@@ -370,13 +370,13 @@ def hint_of(statement: Select[Any], table: Any, dialect: str) -> str | None:
 
 
 def hints_of(statement: Select[Any]) -> frozenset[tuple[str, str]]:
-    """Return the table hints of the statement, each with the name of its dialect in front."""
+    """Return the table hints of the statement, each after the name of its dialect."""
     return frozenset((name, hint) for (_, name), hint in statement._hints.items())
 
 
 def with_last_hint(statement: S, table: Any, hint: str, dialect: str) -> S:
-    """Return the statement with this hint, in force also where the table has several of them."""
-    # One for the same dialect would be replaced where it stands, in front of one for all.
+    """Return the statement with this hint in force, even if the table has several of them."""
+    # A hint for the same dialect would replace the present one, before a hint for all dialects.
     hinted = statement.with_hint(table, hint, dialect)
     others = {key: other for key, other in hinted._hints.items() if key != (table, dialect)}
     if others:
@@ -392,7 +392,7 @@ def without_hints(statement: S, table: Any, dialects: Collection[str]) -> S:
 
 
 def without_statement_hints(statement: S, hints: Collection[tuple[str, str]]) -> S:
-    """Return the statement without these of its hints: the names of dialects, and the texts."""
+    """Return the statement without these hints: the names of dialects, and the texts."""
     kept = tuple(hint for hint in statement._statement_hints if hint not in hints)
     return _copy(statement, "_statement_hints", kept)
 
@@ -406,7 +406,7 @@ def hint_comments_of(statement: Select[Any]) -> Iterator[str]:
 
 
 def with_hint_comment(statement: S, comment: TextClause) -> S:
-    """Return the statement with this comment of hints behind SELECT, in place of those it has."""
+    """Return the statement with this comment of hints after SELECT, replacing those it has."""
     hinted = statement.prefix_with(comment)
     *before, ours = hinted._prefixes
     kept = (prefix for prefix in before if re.fullmatch(_HINT_COMMENT, str(prefix[0])) is None)
@@ -415,7 +415,7 @@ def with_hint_comment(statement: S, comment: TextClause) -> S:
 
 
 def without_lock(statement: S) -> S:
-    """Return the same SELECT without its lock, to be run again when its rows are locked."""
+    """Return the same SELECT without its lock, to run again when its rows are locked."""
     return _copy(statement, "_for_update_arg", None)
 
 
@@ -435,14 +435,14 @@ def order_of(statement: Select[Any]) -> tuple[Any, ...]:
 
 
 def only_columns(statement: Select[Any], columns: Sequence[Any]) -> Select[Any]:
-    """Return a SELECT of the same rows that reads just these columns."""
+    """Return a SELECT of the same rows that reads only these columns."""
     narrow = statement.with_only_columns(*columns, maintain_column_froms=True)
-    narrow._with_options = ()  # loader options need the entity that was left out
+    narrow._with_options = ()  # loader options need the omitted entity
     return narrow
 
 
 def all_mappers() -> Iterator[Mapper[Any]]:
-    """Yield the mappers of all classes of the process; a Table does not know who maps it."""
+    """Yield the mappers of all classes of the process; a Table does not know its mappers."""
     for registry in _all_registries():
         yield from registry.mappers
 
@@ -452,8 +452,8 @@ def is_flushing(session: Session) -> bool:
     return session._flushing
 
 
-# The public session.new, .dirty and .deleted make a set of all of their objects at each use.  These are
-# not functions of ours, which every flush would call.
+# The public session.new, .dirty and .deleted build a new set on each use.  attrgetter is faster
+# than a function, and every flush calls these.
 new_states: Callable[[Session], Collection[InstanceState[Any]]] = attrgetter("_new")
 """Return the states of the objects that were added, and are not flushed."""
 
@@ -465,7 +465,7 @@ deleted_states: Callable[[Session], Collection[InstanceState[Any]]] = attrgetter
 
 
 def states_to_flush(session: Session) -> tuple[AbstractSet[InstanceState[Any]], ...]:
-    """Return the new, the modified and the deleted states: all that a flush looks at."""
+    """Return the new, modified and deleted states: all that a flush examines."""
     return session._new.keys(), session.identity_map._modified, session._deleted.keys()
 
 
@@ -477,16 +477,16 @@ def refreshed_by(options: Mapping[str, Any]) -> InstanceState[Any] | None:
 
 
 def reads_only_some(select: Select[Any]) -> bool:
-    """Return whether it is the SELECT of ``Session.refresh()`` for some attributes alone."""
+    """Return whether this is the SELECT of ``Session.refresh()`` for some attributes only."""
     compiled_by: Any = select._compile_options
     return bool(getattr(compiled_by, "_only_load_props", None))
 
 
 def narrowed(result: Result[Any], width: int, options: Mapping[str, Any], *, alone: bool) -> Any:
-    """Return the result of a statement to which columns were added, with its own columns alone.
+    """Return the result of a statement without the columns that were added to it.
 
     :param width: the number of its own columns.
-    :param options: the execution options that it was executed with.
+    :param options: the execution options of its execution.
     :param alone: its only own column is an object, which ``Query`` returns without a row around it.
     """
     own = result.columns(*range(width))
@@ -510,12 +510,12 @@ def autoflush(session: Session, options: Mapping[str, Any]) -> None:
 
 
 def written_out(statement: Any) -> Any:
-    """Return the statement that a ``lambda_stmt()`` stands for, with the values of this call."""
+    """Return the statement behind a ``lambda_stmt()``, with the values of this call."""
     return getattr(statement, "_resolved", statement)
 
 
 def rows_of_values(statement: ValuesBase) -> Iterator[Mapping[Any, Any]]:
-    """Yield the rows that ``values()`` and ``ordered_values()`` have set: by column, attribute or name."""
+    """Yield the rows of ``values()`` and ``ordered_values()``: by column, attribute or name."""
     ordered = getattr(statement, "_ordered_values", None)  # SQLAlchemy 2.0
     if statement._multi_values:
         names = statement.table.columns.keys()
@@ -526,8 +526,8 @@ def rows_of_values(statement: ValuesBase) -> Iterator[Mapping[Any, Any]]:
 
 
 def variants_of(type_: TypeEngine[Any]) -> tuple[TypeEngine[Any], ...]:
-    """Return the types that stand for this one on some databases, by ``with_variant()``."""
-    # dialect_impl() tells that of one database; which one a key is for is not known yet.
+    """Return the types that replace this one on some databases, by ``with_variant()``."""
+    # dialect_impl() needs a dialect, which is unknown here.
     variants: Mapping[str, TypeEngine[Any]] = getattr(type_, "_variant_mapping", {})
     return tuple(variants.values())
 
@@ -535,7 +535,7 @@ def variants_of(type_: TypeEngine[Any]) -> tuple[TypeEngine[Any], ...]:
 def with_variant(
     type_: TypeEngine[Any], variant: TypeEngine[Any], database: str
 ) -> TypeEngine[Any]:
-    """Return the type with another that stands for it on this database, in place of one that it has."""
+    """Return the type with a variant for this database, replacing an existing one."""
     copied: Any = type_.copy()
     copied._variant_mapping = immutabledict({**copied._variant_mapping, database: variant})
     found: TypeEngine[Any] = copied
@@ -545,12 +545,12 @@ def with_variant(
 def closes_connection(transaction: SessionTransaction, connection: Connection) -> bool:
     """Return whether the session closes this connection with its transaction.
 
-    It closes connections that it has taken from a pool, but not one that the program has lent it.
+    It closes connections from a pool, but not one that the program has lent it.
     """
     while transaction.parent is not None:
         transaction = transaction.parent
-    # A program may override get_bind(), so only the transaction itself knows its connections.
-    # Where the name is gone, nothing is sure: not closing is the careful answer.
+    # A program may override get_bind(), so only the transaction knows its connections.  If the name
+    # is gone, nothing is certain: do not close.
     connections: Mapping[Any, Any] = getattr(transaction, "_connections", {})
     *_, closes = connections.get(connection, (False,))
     return bool(closes)
@@ -559,15 +559,15 @@ def closes_connection(transaction: SessionTransaction, connection: Connection) -
 def savepoints_of(session: Session) -> dict[SessionTransaction, bool]:
     """Return the savepoints of the session, the innermost first, each with whether it is rolled back.
 
-    An event tells of the end of a savepoint later, and after an interruption not at all; and of
-    one whose creation was interrupted ``get_nested_transaction()`` does not tell.
+    The event of a savepoint's end comes later, and not at all after an interruption; and
+    ``get_nested_transaction()`` omits a savepoint whose creation was interrupted.
     """
     found: dict[SessionTransaction, bool] = {}
     transaction = session._transaction
     while transaction is not None:
         rolled_back = transaction._state is SessionTransactionState.DEACTIVE
         if rolled_back:
-            found = dict.fromkeys(found, True)  # with all that is inside
+            found = dict.fromkeys(found, True)  # including everything inside
         if transaction.nested:
             found[transaction] = rolled_back
         transaction = transaction.parent
@@ -594,23 +594,23 @@ def savepoint_on(
 
 
 def all_sessions() -> list[Session]:
-    """Return all sessions of the process; threads may make others meanwhile.
+    """Return all sessions of the process; threads may create others meanwhile.
 
     SQLAlchemy knows them for ``object_session()`` and ``close_all_sessions()``.
     """
     return [session for reference in _sessions.valuerefs() if (session := reference()) is not None]
 
 
-# Not a function of ours, which every commit would call.
+# attrgetter is faster than a function, and every commit calls it.
 innermost: Callable[[Session], SessionTransaction] = attrgetter("_transaction")
 """Return the innermost savepoint of the session, or its transaction; there must be one."""
 
 
 def commits_savepoint(session: Session) -> bool:
-    """Return whether it is a savepoint of the session whose commit has begun; for "before_commit".
+    """Return whether a savepoint of the session has begun to commit; for "before_commit".
 
-    Leaving ``with session.begin():`` commits the savepoints too that are still open inside.  The event
-    of the whole comes first, while they are open, and before theirs.
+    Leaving ``with session.begin():`` also commits the savepoints that are still open inside.  The
+    event of the whole comes first, while they are open, and before theirs.
     """
     transaction = session._transaction
     while transaction is not None and transaction._next_state is _StateChangeStates.ANY:
@@ -619,43 +619,43 @@ def commits_savepoint(session: Session) -> bool:
 
 
 def ends_on_return(pool: Pool) -> bool:
-    """Return whether the pool itself ends the transaction of a connection that comes back."""
+    """Return whether the pool itself ends the transaction of a connection that returns."""
     style = getattr(pool, "_reset_on_return", None)
-    return style is not ResetStyle.reset_none  # where the name is gone: as is the default
+    return style is not ResetStyle.reset_none  # if the name is gone: the default
 
 
 def connects_by_url(pool: Pool) -> bool:
-    """Return whether SQLAlchemy itself makes the connections of the pool, and no ``creator=``."""
-    creator = getattr(pool, "_creator", None)  # where the name is gone: nobody can tell
+    """Return whether SQLAlchemy itself makes the connections of the pool, without ``creator=``."""
+    creator = getattr(pool, "_creator", None)  # if the name is gone: unknown
     return getattr(creator, "__module__", None) == create_engine.__module__
 
 
 def raise_as_statement(connection: Connection, error: DBAPIError) -> NoReturn:
-    """Raise the error of a statement sent past SQLAlchemy, handled as that of one which it has sent.
+    """Raise the error of a statement that bypassed SQLAlchemy, handled like that of any other.
 
-    So ``handle_error`` translates it, and a connection that was lost is given up.
+    So ``handle_error`` translates it, and a lost connection is invalidated.
     """
     handle = getattr(connection, "_handle_dbapi_exception", None)
     if (
         handle is not None and error.orig is not None and error.params is None
-    ):  # else handled before
+    ):  # otherwise handled before
         handle(error.orig, error.statement, None, None, None)
     raise error
 
 
 def largest_size(pool: QueuePool) -> int | None:
     """Return the number of connections that the pool may open; None: any number."""
-    overflow: int = getattr(pool, "_max_overflow", 0)  # absent: the size alone is known
+    overflow: int = getattr(pool, "_max_overflow", 0)  # if the name is gone: the size alone
     return None if overflow < 0 or pool.size() <= 0 else pool.size() + overflow
 
 
 def guard_finalizers(record: ConnectionPoolEntry) -> None:
-    """Have a finalizer that fails close the connection, in place of raising its error.
+    """Let a finalizer that fails close the connection, instead of raising its error.
 
-    SQLAlchemy sets the old isolation level back by a finalizer, which runs after all that the
-    pool guards when a connection goes back to it.
+    SQLAlchemy restores the old isolation level by a finalizer, which runs after everything that the
+    pool protects when a connection returns to it.
     """
-    finalizers: Any = getattr(record, "finalize_callback", ())  # absent: the error is raised
+    finalizers: Any = getattr(record, "finalize_callback", ())  # if it is gone: the error is raised
     for _ in range(len(finalizers)):
         finalizers.append(partial(_finalize, record, finalizers.popleft()))
 
@@ -666,8 +666,8 @@ def _finalize(
     try:
         finalizer(dbapi_connection)
     except BaseException as error:
-        record.invalidate(error)  # as after an error of the ROLLBACK that came before
+        record.invalidate(error)  # as after an error of the ROLLBACK before
         if not isinstance(error, Exception):
-            # The error leaves checkin() before its end; this does the rest of it.
+            # The error leaves checkin() early; this finishes its work.
             record.checkin(_fairy_was_created=False)
             raise

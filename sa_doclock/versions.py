@@ -65,34 +65,34 @@ class DocumentVersions:
                 )
 
     def follow(self, session: Session) -> None:
-        """Listen to the flushes of a session that was made just now."""
+        """Listen to the flushes of a session that was just created."""
         if _any_versioned():
             _followed.add(session)
             event.listen(session, "before_flush", _raise_after_all_others)
 
     def before_flush(self, session: Session) -> None:
-        """Come after the listeners that the program has added since.
+        """Run after the listeners that the program has added since.
 
-        SQLAlchemy calls the listeners of one session in their order, and after those of classes.
+        SQLAlchemy calls the listeners of one session in order, and after those of classes.
         """
         if not _any_versioned():
             return
         if session in _followed:
             event.remove(session, "before_flush", _raise_after_all_others)
             event.listen(session, "before_flush", _raise_after_all_others)
-        else:  # the class was declared after the session was made
+        else:  # the class was declared after the session was created
             self.follow(session)  # from the next flush on
             _raise_versions(session)
 
 
-# Threads: a set's add() and the search in it are atomic.
+# Threads: add() and a search in a set are atomic.
 _followed: Final[WeakSet[Session]] = WeakSet()
-"""The sessions that raise versions after all listeners of the program, who may write parts, too."""
+"""The sessions that raise versions after all listeners of the program, which may write parts too."""
 
 
 @mapper_cache
 def _any_versioned() -> bool:
-    """Return whether a document is declared whose parts raise its version."""
+    """Return whether any declared document raises its version for its parts."""
     return any(declares(root, "version") for root in declared_roots())
 
 
@@ -102,10 +102,10 @@ def _raise_after_all_others(session: Session, *_: object) -> None:
 
 
 def _check_version(mapper: Mapper[Any], version: Any) -> None:
-    """Raise before anything is sent if rows of this class cannot be compared with the version.
+    """Raise before any statement if rows of this class cannot be compared with the version.
 
     :raises LockMisuse: the class has no ``version_id_col``.
-    :raises TypeError: the version is of another type, such as the text of an HTTP header.
+    :raises TypeError: the version has another type, such as the text of an HTTP header.
     """
     column = mapper.version_id_col
     if column is None:
@@ -114,10 +114,10 @@ def _check_version(mapper: Mapper[Any], version: Any) -> None:
             "as version_id_col, or leave out version="
         )
     wanted: type[Any] = object
-    if not isinstance(column.type, TypeDecorator):  # only it knows the type of its values
+    if not isinstance(column.type, TypeDecorator):  # it alone knows the type of its values
         with suppress(NotImplementedError):
             wanted = column.type.python_type
-    # With an SQL expression every version would be compared by SQL, and none in Python.
+    # An SQL expression would be compared in SQL, never in Python.
     if not isinstance(version, wanted) or inspect(version, raiseerr=False) is not None:
         raise TypeError(
             f"the version of {mapper.class_.__name__} is of type {wanted.__name__}, "
@@ -127,7 +127,7 @@ def _check_version(mapper: Mapper[Any], version: Any) -> None:
 
 @mapper_cache
 def _attribute(mapper: Mapper[Any]) -> str:
-    assert mapper.version_id_col is not None  # _check_version() and @document have refused
+    assert mapper.version_id_col is not None  # checked by _check_version() and @document
     return mapper.get_property_by_column(mapper.version_id_col).key
 
 
@@ -135,15 +135,15 @@ def _attribute(mapper: Mapper[Any]) -> str:
 def counts_up(mapper: Mapper[Any]) -> bool:
     """Return whether the next version of a row is its version plus 1."""
     generator: Any = mapper.version_id_generator
-    with suppress(Exception):  # a generator of the program may want other values
+    with suppress(Exception):  # the program's generator may want other values
         return [generator(None), generator(7)] == [1, 8]
     return False
 
 
 def raise_versions(session: Session, root: Mapper[Any], identities: Iterable[Identity]) -> None:
-    """Raise the version of these documents at once: a statement has written rows of theirs.
+    """Raise the version of these documents at once: a statement has written their rows.
 
-    Not of a header whose version the program has set, which the next flush writes.
+    Except a header whose version the program has set, which the next flush writes.
     """
     keys = [
         identity for identity in identities if not _is_set(_loaded(session, root, identity), root)
@@ -177,9 +177,9 @@ def _is_set(header: Any | None, root: Mapper[Any]) -> bool:
 
 
 def _note_raised(header: Any | None, root: Mapper[Any], value: Any) -> None:
-    """Give a loaded header its new version; None: one more than before.
+    """Set the new version of a loaded header; None: increment it.
 
-    It is not expired: under asyncio no access could load it.
+    Expiring it instead would fail under asyncio, where no access can load.
     """
     name = _attribute(root)
     if header is not None and name in (loaded := instance_state(header).dict):
@@ -187,7 +187,7 @@ def _note_raised(header: Any | None, root: Mapper[Any], value: Any) -> None:
 
 
 def expire_versions(session: Session, documents: Iterable[tuple[Mapper[Any], Identity]]) -> None:
-    """Have the versions of these documents read again."""
+    """Expire the versions of these documents."""
     for root, identity in documents:
         header = _loaded(session, root, identity)
         if header is not None:
@@ -205,13 +205,13 @@ def _update(
     options = _options_at(session, root)
     for some in chunks(keys):
         statement = update(table).where(key_in(root.primary_key, some)).values(values)
-        # Past the session's own execute(), which would check it as the program's.
+        # Session.execute() itself: the session's own would check this as the program's statement.
         binds = _binds_at(session, root, statement)
         Session.execute(session, statement, execution_options=options, bind_arguments=binds)
 
 
 def _binds_at(session: Session, root: Mapper[Any], statement: Any) -> dict[str, Any]:
-    """Return the bind arguments of a statement that goes to the database of the documents held."""
+    """Return the bind arguments that send a statement to the database of the locked documents."""
     place = ledger_of(session).place_of(root.class_)
     own = session.get_bind(root, clause=statement)
     if place is None or place.engine.pool is own.engine.pool:
@@ -220,7 +220,7 @@ def _binds_at(session: Session, root: Mapper[Any], statement: Any) -> dict[str, 
 
 
 def _options_at(session: Session, root: Mapper[Any]) -> dict[str, Any]:
-    """Return the execution options of a statement that goes to the schema of the documents held."""
+    """Return the execution options that send a statement to the schema of the locked documents."""
     place = ledger_of(session).place_of(root.class_)
     return {SCHEMA_OPTION: dict(place.schemas)} if place is not None and place.schemas else {}
 
@@ -228,7 +228,7 @@ def _options_at(session: Session, root: Mapper[Any]) -> dict[str, Any]:
 def _raise_versions(session: Session) -> None:
     """Raise the version of each document of which this flush writes a part, once.
 
-    Of headers that are inserted or deleted along, nothing is changed.
+    Headers that are inserted or deleted in the same flush stay unchanged.
     """
     deleted = deleted_states(session)
     for header in list(_changed_headers(session)):
@@ -241,9 +241,9 @@ def _raise_versions(session: Session) -> None:
         generator = mapper.version_id_generator
         if callable(generator):
             setattr(header, name, generator(getattr(header, name)))
-        else:  # the server sets it, in any UPDATE of the row
+        else:  # any UPDATE of the row makes the server raise it
             other = _other_attribute(mapper)
-            assert other is not None  # @document has refused
+            assert other is not None  # checked by @document
             getattr(header, other)
             flag_modified(header, other)
 
@@ -265,9 +265,9 @@ def _changed_headers(session: Session) -> Iterator[Any]:
 def _inserted_or_written_by_second_classes(
     session: Session,
 ) -> Iterator[tuple[Mapper[Any], Identity]]:
-    """Yield the headers that this flush inserts, or deletes or raises as objects of another class.
+    """Yield the headers that this flush inserts, or writes as objects of another class.
 
-    One that is inserted must not be looked for: another transaction may have inserted it meanwhile.
+    Do not select an inserted header: another transaction may have inserted it in the meantime.
     """
     deleted, new = deleted_states(session), new_states(session)
     for state in _written(session):
@@ -282,7 +282,7 @@ def _inserted_or_written_by_second_classes(
 def documents_of_parts(
     session: Session, states: Iterable[InstanceState[Any]]
 ) -> dict[Mapper[Any], list[Identity]]:
-    """Return the documents with a version that these objects are parts of, by their roots."""
+    """Return the versioned documents of which these objects are parts, by their roots."""
     parts, found = [], dict[Mapper[Any], list[Identity]]()
     for state in states if _any_versioned() else ():
         root = document_root(state.mapper)
@@ -325,9 +325,9 @@ def _known(
 
 
 def _parts_of_new_kind(state: InstanceState[Any]) -> Iterator[tuple[Mapper[Any], Part]]:
-    """Yield the parts that a row may be when it is written as one of another class, and their roots.
+    """Yield roots and parts to which a row may belong once it is written as another class.
 
-    Those whose foreign key is in the row itself; a class with a table of its own has no row there.
+    Only parts whose foreign key is in the row itself: a class with its own table has no row there.
     """
     for mapper in _new_kinds(state):
         root = document_root(mapper)
@@ -338,7 +338,7 @@ def _parts_of_new_kind(state: InstanceState[Any]) -> Iterator[tuple[Mapper[Any],
 
 
 def _new_kinds(state: InstanceState[Any]) -> Iterator[Mapper[Any]]:
-    """Yield the classes of the same table as which the row of an object is about to be written."""
+    """Yield the classes of the same table as which an object's row is about to be written."""
     mapper = state.mapper
     name = kind_attribute(mapper)
     value = (
@@ -350,7 +350,7 @@ def _new_kinds(state: InstanceState[Any]) -> Iterator[Mapper[Any]]:
 
 
 def _owner_of_new_kind(session: Session, state: InstanceState[Any], part: Part) -> Identity:
-    """Return the foreign key of a row, which the class that it leaves may not map."""
+    """Return the foreign key of a row, even if its old class does not map it."""
     names = part_as_mapped(part, state.mapper).foreign_key
     if names is not None:
         return tuple(getattr(state.obj(), name) for name in names)
@@ -370,7 +370,7 @@ def _written(session: Session) -> Iterator[InstanceState[Any]]:
 
 @mapper_cache
 def _other_attribute(mapper: Mapper[Any]) -> str | None:
-    """Return an attribute whose UPDATE makes the server raise the version; None if there is none."""
+    """Return an attribute whose UPDATE makes the server raise the version, or None."""
     column = mapper.version_id_col
     for attribute in mapper.column_attrs:
         (first, *_) = attribute.columns

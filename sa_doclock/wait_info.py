@@ -24,20 +24,20 @@ class LockConnection:
 
     None: the server does not know the value, or does not show it to this account.
 
-    :ivar connection_id: the server's name for it: ``pg_backend_pid()``, ``CONNECTION_ID()``,
-        ``@@SPID``.  0 is a prepared transaction, which no connection has any more.
-    :ivar user: the account that it has logged in with.
-    :ivar application: the name that the program gave itself: ``application_name`` on
-        PostgreSQL, ``program_name`` on MySQL and SQL Server.  MariaDB keeps none.
-    :ivar state: ``"active"`` or ``"idle in transaction"``, in the same words on every
-        database; anything else is in the server's own.
-    :ivar transaction_seconds: seconds that its transaction has been open.
-    :ivar statement: the one that it runs, or else has run last.  It may be cut by the server,
-        and includes the driver's additions, also values of parameters.
-    :ivar certain: False where the server does not tell who holds this very row: this one holds
+    :ivar connection_id: the server's id of it: ``pg_backend_pid()``, ``CONNECTION_ID()``,
+        ``@@SPID``. 0 is a prepared transaction, which no connection has any more.
+    :ivar user: the account with which it logged in.
+    :ivar application: the name that the program gave itself: ``application_name`` on PostgreSQL,
+        ``program_name`` on MySQL and SQL Server.  MariaDB keeps none.
+    :ivar state: ``"active"`` or ``"idle in transaction"``, in the same words on every database;
+        anything else is in the server's words.
+    :ivar transaction_seconds: seconds for which its transaction has been open.
+    :ivar statement: the current statement, or else the last one.  The server may truncate it, and
+        it includes the driver's additions, even values of parameters.
+    :ivar certain: False if the server does not say who holds this very row: this connection holds
         locks on its table, or on some table of the server.
-    :ivar host: the address or name of the machine that it comes from; None also for a connection
-        of PostgreSQL over a socket of its own machine.
+    :ivar host: the address or name of its machine; None also for a connection of PostgreSQL over a
+        socket of its own machine.
     """
 
     connection_id: int
@@ -50,7 +50,7 @@ class LockConnection:
     host: str | None = None
 
     def __str__(self) -> str:
-        """Return it with all that is known of it but its statement."""
+        """Return all that is known of it, except its statement."""
         age = self.transaction_seconds
         details = (
             self.user and f"user {self.user}",
@@ -67,7 +67,7 @@ _SHOWN = 200
 
 
 def short_statement(connection: LockConnection) -> str | None:
-    """Return its statement on one line, cut where it is long; None where there is none."""
+    """Return its statement on one line, truncated if it is long, or None."""
     if connection.statement is None:
         return None
     statement = printable(" ".join(connection.statement.split()))
@@ -80,17 +80,19 @@ def short_statement(connection: LockConnection) -> str | None:
 class LockWait:
     """One connection waits for another.
 
-    Who waits for several at once, as for the readers of a row, is in several of these.  In a queue a
-    connection is listed with the holder and with the last one in front of it, not with all of them;
-    where several hold the lock, only the first of the queue is listed with each of them.
+    A connection that waits for several at once, such as the readers of a row, is in several of
+    these. In a queue, a connection is listed with the holder and with the last one in front of it,
+    not with all of them; if several hold the lock, only the first of the queue is listed with each
+    of them.
 
-    :ivar waiter: who waits.
-    :ivar blocker: who must go first; it may wait itself.
-    :ivar root_blocker: who waits for nobody and keeps all of them waiting.  In a circle of waits,
-        which the server is about to end as a deadlock, there is none, and it is the ``blocker``.
-    :ivar table: the table, with its schema where the server adds it; None if it is not a table.
-    :ivar key: the primary key of the row, as the server writes it; or the key of a named lock
-        that this process has asked for too, and else the name that the server has for it.
+    :ivar waiter: the waiting connection.
+    :ivar blocker: the connection that must go first; it may wait itself.
+    :ivar root_blocker: the connection that waits for nobody and blocks all of them.  In a wait
+        cycle, which the server will soon end as a deadlock, there is none, and it is the
+        ``blocker``.
+    :ivar table: the table, with its schema if the server adds it; None if it is not a table.
+    :ivar key: the primary key of the row, as the server writes it; or the key of a named lock that
+        this process has asked for too, and otherwise the server's name for it.
     :ivar seconds: seconds that it has waited.
     """
 
@@ -103,7 +105,7 @@ class LockWait:
 
     @property
     def lock(self) -> str:
-        """The lock that is waited for, in words: ``orders 42``, ``table orders``."""
+        """The lock in words: ``orders 42``, ``table orders``."""
         if self.table is None:
             return "a lock" if self.key is None else f"named lock {key_text(self.key)}"
         table = printable(self.table)
@@ -113,7 +115,7 @@ class LockWait:
         return f"{table} {short_text(self.key) if numbers else key_text(self.key)}"
 
     def __str__(self) -> str:
-        """Return it as a line of a log: who waits for whom, with the statement of the root."""
+        """Return a line for a log: who waits for whom, with the statement of the root."""
         waited = "waits" if self.seconds is None else f"has waited {self.seconds:.1f} s"
         text = f"{self.lock}: {self.waiter} {waited} for {self.blocker}"
         if self.root_blocker != self.blocker:

@@ -48,11 +48,11 @@ from tests.support.fresh_process import FreshProcesses, fresh_processes
 from tests.support.poolers import FOUND as FOUND_POOLERS
 from tests.support.poolers import PROGRAMS, Poolers
 
-#: Folders of tests/integration whose tests prove what the library decides by itself. What a
-#: database has to do with it is SQL that does not depend on the journal of an SQLite file.
+#: Folders of tests/integration whose tests prove what the library decides by itself, as do those that are marked
+#: own_logic.  What a database has to do with it is SQL that does not depend on the journal of an SQLite file.
 OWN_LOGIC = (
     *("batch", "claims", "documents", "gate", "guard", "instrumentation", "lock_order"),
-    *("mappings", "mistakes", "on_commit", "pool_reset", "retry"),
+    *("mappings", "mistakes", "on_commit", "pool_reset", "retry", "versions"),
 )
 
 keep_temporary_files_in_memory()  # before anything is started
@@ -110,6 +110,13 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in ("databases", "not_databases"):
         config.addinivalue_line("markers", f"{marker}(*names): which databases this test is for")
     config.addinivalue_line("markers", "only_on(*names): which clusters this test is for")
+    config.addinivalue_line(
+        "markers", "own_logic: the library decides by itself; --pairwise runs it on any database"
+    )
+    config.addinivalue_line(
+        "markers",
+        "each_value: its parameters do not depend on each other; --pairwise runs each value, not each pair",
+    )
     config.addinivalue_line(
         "markers", "quick: the essentials of a package; also in make test-quick"
     )
@@ -424,7 +431,8 @@ def _file_of(item: pytest.Item) -> str:
 
 def is_own_logic(item: pytest.Item) -> bool:
     folders = item.nodeid.partition("::")[0].split("/")
-    return folders[:2] == ["tests", "integration"] and folders[2] in OWN_LOGIC
+    is_of_folder = folders[:2] == ["tests", "integration"] and folders[2] in OWN_LOGIC
+    return is_of_folder or item.get_closest_marker("own_logic") is not None
 
 
 def _uses_database(item: pytest.Item) -> bool:

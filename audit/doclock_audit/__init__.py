@@ -1,6 +1,6 @@
-"""audit() and explore(): where a program lacks a lock, and what two of its functions do to each other.
+"""audit() and explore(): where a program lacks a lock, and how two of its functions interfere.
 
-The program need not know sa_doclock: any that uses SQLAlchemy can be watched.
+The program need not know sa_doclock: any program that uses SQLAlchemy can be watched.
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -26,5 +26,5 @@ count_as_ours(Path(__file__).parent)
 
 try:
     __version__ = version("sa-doclock-audit")
-except PackageNotFoundError:  # the source alone, on sys.path
+except PackageNotFoundError:  # not installed: the source alone is on sys.path
     __version__ = "unknown"

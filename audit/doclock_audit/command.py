@@ -28,8 +28,8 @@ from .watching import Audit
 _PYTHONS: Final = ("python", "python3")
 _ERRORS_FOUND: Final = 2
 _UNUSABLE: Final = 2
-_BY_SIGNAL: Final = 128  # as shells have it
-_ON_TERMINAL, _ELSEWHERE = 5.0, 60.0  # seconds from one line of progress to the next
+_BY_SIGNAL: Final = 128  # a shell's convention
+_ON_TERMINAL, _ELSEWHERE = 5.0, 60.0  # seconds between lines of progress
 
 
 def audit(
@@ -80,7 +80,7 @@ def audit(
         raise typer.BadParameter("--json and --sarif FILE exclude each other")
     files = {file: form for file, form in ((sarif, Audit.to_sarif), (html, Audit.to_html)) if file}
     for file in files:
-        _check_writable(file)
+        check_writable(file, _end)
     run = _runner_of(program)
     folder, packages = Path.cwd(), [*(package or ()), *_package_of(program)]
     found = Audit(packages=packages, tests_alone=True)
@@ -88,33 +88,21 @@ def audit(
         status = _status_of(run, quiet=json_wanted)
     _say(found.to_json() if json_wanted else found.report())
     written = [_write(folder, file, form(found)) for file, form in files.items()]
-    raise typer.Exit(status or max(written, default=0) or _status_by(found))
-
-
-def _check_writable(file: Path) -> None:
-    try:
-        check_writable(file)
-    except OSError as error:
-        raise _end(f"{file} cannot be written: {error.strerror}") from None
+    errors = any(one.severity == "error" for one in found.findings)
+    raise typer.Exit(status or max(written, default=0) or (_ERRORS_FOUND if errors else 0))
 
 
 def _end(text: str) -> typer.Exit:
-    """Print why the program cannot be run."""
     _say(f"sa-doclock: {text}", err=True)
     return typer.Exit(_UNUSABLE)
 
 
 def _say(text: str, *, err: bool = False) -> None:
-    """Print lines of plain text, with nothing in them that controls the terminal."""
     typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
 
 
-def _status_by(found: Audit) -> int:
-    return _ERRORS_FOUND if any(one.severity == "error" for one in found.findings) else 0
-
-
 def _write(folder: Path, file: Path, text: str) -> int:
-    """Write a report, and say so on the standard error; return 1 where it fails.
+    """Write a report, and say so on standard error; return 1 if it fails.
 
     :param folder: the current one before the program ran, which may have changed it.
     """
@@ -129,10 +117,10 @@ def _write(folder: Path, file: Path, text: str) -> int:
 
 @contextmanager
 def progress_lines(found: Audit, stream: TextIO, seconds: float | None = None) -> Iterator[None]:
-    """Write a line from time to time in the block, as long as the program runs.
+    """Write a line from time to time in the block, while the program runs.
 
     :param stream: not that of the program's output.
-    :param seconds: from line to line; by default 5 on a terminal and 60 elsewhere.
+    :param seconds: between lines; by default 5 on a terminal and 60 elsewhere.
     """
     pause = seconds or (_ON_TERMINAL if stream.isatty() else _ELSEWHERE)
     began, ended = time.monotonic(), Event()
@@ -154,9 +142,9 @@ def progress_lines(found: Audit, stream: TextIO, seconds: float | None = None) -
 
 
 def _runner_of(program: Sequence[str]) -> Callable[[], object]:
-    """Return a function that runs the program, as ``python`` would.
+    """Return a function that runs the program as ``python`` would.
 
-    Ends the command if there is no such program, or it is not one of Python's.
+    Ends the command if the program does not exist, or is not a Python program.
     """
     name, *arguments = program
     if name in _PYTHONS and arguments:
@@ -172,7 +160,7 @@ def _runner_of(program: Sequence[str]) -> Callable[[], object]:
 
 
 def _package_of(program: Sequence[str]) -> Iterator[str]:
-    """Yield the package that a module or an installed command is of, if that works with SQLAlchemy."""
+    """Yield the package of a module or an installed command, if it uses SQLAlchemy."""
     name, *arguments = program[1:] if program[0] in _PYTHONS and program[1:] else program
     if name == "-m" and arguments:
         module = arguments[0]
@@ -190,11 +178,10 @@ _NEEDS_SQLALCHEMY: Final = re.compile(r"sqlalchemy\b(?!.*\bextra\b)", re.IGNOREC
 
 
 def _script_of(name: str) -> Path:
-    """Return the file of the program."""
     path = Path(name).absolute()  # as python does
     if path.is_file():
         return path
-    # A command of this environment, be it active or not; one of another could not import its own.
+    # A command of this environment, active or not; another one's could not import its modules.
     found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
     if found is None:
         raise _end(f"there is no program {name!r}")
@@ -206,7 +193,7 @@ def _script_of(name: str) -> Path:
 
 
 def _status_of(run: Callable[[], object], *, quiet: bool) -> int:
-    """Run the program; return its exit status.  Its traceback is printed as Python does."""
+    """Run the program; return its exit status.  Print its traceback as Python does."""
     try:
         with redirect_stdout(sys.stderr if quiet else sys.stdout), _ended_by_sigterm():
             run()
@@ -225,7 +212,7 @@ def _status_of(run: Callable[[], object], *, quiet: bool) -> int:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM raise SystemExit, as Ctrl-C raises KeyboardInterrupt, unless the program handles it."""
+    """Let SIGTERM raise SystemExit, as Ctrl-C raises KeyboardInterrupt, unless the program handles it."""
 
     def end(number: int, _: object) -> None:
         raise SystemExit(_BY_SIGNAL + number)

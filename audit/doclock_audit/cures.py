@@ -9,7 +9,7 @@ _OURS: Final = "With sa_doclock"
 
 
 def lost_update(name: str, attributes: str, read: str, *, computed: bool) -> str:
-    """Return the cure of an object that is written as it was read without a lock.
+    """Return the cure for an object that was read without a lock and then written.
 
     :param computed: the new value is computed from the old one.
     """
@@ -23,7 +23,7 @@ def lost_update(name: str, attributes: str, read: str, *, computed: bool) -> str
 
 
 def detail_without_header(header: str, part: str, place: str, *, is_mapped: bool) -> str:
-    """Return the cure of a detail that is written without the lock of its header.
+    """Return the cure for a detail that is written without the lock of its header.
 
     :param is_mapped: the header's class has a relationship of this name.
     """
@@ -36,7 +36,7 @@ def detail_without_header(header: str, part: str, place: str, *, is_mapped: bool
 
 
 def lock_order(names: Sequence[str]) -> str:
-    """Return the cure of rows of these classes that are locked in different orders."""
+    """Return the cure for rows of these classes that are locked in different orders."""
     order = ", ".join(dict.fromkeys(names))
     if len(set(names)) > 1:
         return (
@@ -51,7 +51,7 @@ def lock_order(names: Sequence[str]) -> str:
 
 
 def stale_after_lock(name: str, locked: str) -> str:
-    """Return the cure of an object that keeps its values when its row is locked."""
+    """Return the cure for an object that keeps its values when its row is locked."""
     return (
         f"add .execution_options(populate_existing=True) at {locked}, or call "
         f"session.refresh({name.lower()}, with_for_update=True). "
@@ -60,7 +60,7 @@ def stale_after_lock(name: str, locked: str) -> str:
 
 
 def lock_without_effect() -> str:
-    """Return the cure of a lock that the database does not get."""
+    """Return the cure for a lock that the database does not get."""
     return (
         "lock in a transaction, not in AUTOCOMMIT; on SQLite, begin it with BEGIN IMMEDIATE; on SQL Server, "
         f'add with_hint(table, "WITH (UPDLOCK, ROWLOCK)"). {_OURS}: a LockingSession makes the lock real or '
@@ -69,7 +69,7 @@ def lock_without_effect() -> str:
 
 
 def long_hold(locked: str) -> str:
-    """Return the cure of a lock that is held while nothing runs."""
+    """Return the cure for a lock that is held while nothing runs."""
     return (
         f"do the slow work before the lock at {locked}, or after session.commit(). "
         f"{_OURS}: session.on_commit(function)"
@@ -77,7 +77,7 @@ def long_hold(locked: str) -> str:
 
 
 def idle_transaction(place: str) -> str:
-    """Return the cure of a transaction that is open while nothing runs."""
+    """Return the cure for a transaction that is open while nothing runs."""
     return (
         f"end the transaction before {place}: session.commit() or session.rollback(), or close() the "
         f"session. {_OURS}: session.on_commit(function)"
@@ -85,9 +85,9 @@ def idle_transaction(place: str) -> str:
 
 
 def check_then_insert(name: str, columns: str) -> str:
-    """Return the cure of a row that is inserted because none was found.
+    """Return the cure for a row that is inserted because none was found.
 
-    :param columns: those that the SELECT compares, separated by commas; empty where it compares none.
+    :param columns: those that the SELECT compares, separated by commas; empty if it compares none.
     """
     if not columns:
         return (
@@ -103,7 +103,7 @@ def check_then_insert(name: str, columns: str) -> str:
 
 
 def capacity(read: str) -> str:
-    """Return the cure of a row that is inserted as long as there are few enough."""
+    """Return the cure for a row that is inserted while there are few enough."""
     return (
         f"lock the row that they belong to before {read}, with_for_update(), so that others wait with "
         f"their count. {_OURS}: session.get_one_entity(Parent, ident, LockOptions.ForUpdate)"
@@ -111,9 +111,9 @@ def capacity(read: str) -> str:
 
 
 def max_plus_one(read: str, columns: str) -> str:
-    """Return the cure of a number that is computed from those that are there.
+    """Return the cure for a number that is computed from existing ones.
 
-    :param columns: what makes the number unique, and its column, separated by commas.
+    :param columns: the columns that make the number unique, and its own, separated by commas.
     """
     return (
         f"lock the row that they belong to before {read}, with_for_update(); or add "

@@ -1,8 +1,8 @@
-"""The values that the program writes, and those among them that are computed from what it has read.
+"""The values that the program writes, and those among them that are computed from values it has read.
 
 A write that does not depend on the old value, such as ``user.name = form.name``, loses nothing that
-the program has looked at.  ``account.balance -= 5`` does.  Statements do not tell the two apart; the
-function that assigns does.  A condition on the old value alone is no proof: ``if user.active:
+the program has seen.  ``account.balance -= 5`` does.  Statements do not distinguish the two; the
+assigning function does.  A condition on the old value alone is no proof: ``if user.active:
 user.active = False`` writes the same value, whoever comes first.
 """
 
@@ -17,18 +17,17 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from .places import Place, Places
-from .source import Scope, Unpacked, certain_parts, names_in, parts_of, scope_of
+from .source import ORDERS, Scope, Unpacked, certain_parts, name_of, names_in, scope_of
 
-_ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _EQUALS: Final = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)
 _SCALARS: Final = ("scalar", "scalar_one", "scalar_one_or_none", "count")
 
 
 class Column(NamedTuple):
-    """A column that is written.
+    """A written column.
 
     :ivar attribute: of the class, or the column's key.
-    :ivar names: by which values are given to it: its own, and those of parameters.
+    :ivar names: under which values are given to it: its own, and those of parameters.
     :ivar others: the other columns of the row.
     """
 
@@ -37,13 +36,13 @@ class Column(NamedTuple):
     others: frozenset[str]
 
 
-# Threads: the cache is of functions of source files, which have one answer.
+# Threads: cached pure functions of source files.
 @lru_cache(maxsize=4096)
 def is_computed(column: Column, assigned: Places, read: Place) -> bool:
     """Return whether the new value of a column depends on its value in the row that was read.
 
-    :param assigned: the line that has assigned it, and the lines that have called that function.
-    :param read: the line that has read the row.
+    :param assigned: the assigning line, and the lines that called its function.
+    :param read: the line that read the row.
     """
     for number, place in enumerate(assigned):
         scope = scope_of(place)
@@ -61,7 +60,7 @@ def is_computed(column: Column, assigned: Places, read: Place) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_claimed(column: Column, assigned: Places, *, tests_null: bool) -> bool:
-    """Return whether a value that selects a row of many is replaced, so that others leave it alone.
+    """Return whether the value by which a row was selected is replaced, so that others leave the row alone.
 
     :param tests_null: the row was selected by the absence of a value.
     """
@@ -82,7 +81,7 @@ def flows_of(scope: Scope, line: int, column: Column, read: Place) -> Iterator[F
 def _values_given(
     scope: Scope, statement: ast.AST, attribute: str, names: frozenset[str]
 ) -> tuple[tuple[ast.expr | None, str | None], ...]:
-    """Return the values that a statement gives to a column, each with its object where it is assigned."""
+    """Return the values that a statement gives to a column, each with the object it is assigned to."""
     found: list[tuple[ast.expr | None, str | None]] = []
     for node in nodes_on(statement):
         found += (
@@ -97,7 +96,7 @@ def _values_given(
 
 
 def nodes_on(statement: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a statement, less those of its blocks."""
+    """Yield the nodes of a statement, except those of its blocks."""
     left = [statement]
     while left:
         node = left.pop()
@@ -112,19 +111,28 @@ def nodes_on(statement: ast.AST) -> Iterator[ast.AST]:
 def in_variables(
     scope: Scope, use: ast.AST, expression: ast.AST, seen: set[str]
 ) -> Iterator[ast.AST]:
-    """Yield the nodes of the values that the variables in the calls of an expression have."""
+    """Yield the nodes of the values of variables in the calls of an expression."""
     calls = [node for node in nodes_on(expression) if isinstance(node, ast.Call)]
-    arguments = [expression, *(one for call in calls for one in (*call.args, *_receiver(call)))]
-    for name in {one.id for one in arguments if isinstance(one, ast.Name)} - seen:
+    given = [expression, *(one for call in calls for one in _arguments(call))]
+    for name in {one.id for one in given if isinstance(one, ast.Name)} - seen:
         seen.add(name)
-        for value in scope.definitions(name, use):
+        for value in (*scope.definitions(name, use), *scope.set_in_items(name, use)):
             yield from ast.walk(value)
             yield from in_variables(scope, use, value, seen)
 
 
-def _receiver(call: ast.Call) -> Iterator[ast.expr]:
+def _arguments(call: ast.Call) -> Iterator[ast.expr]:
+    """Yield what a call is given: its receiver, its arguments, ``values`` of ``[values]`` and ``**values``."""
     if isinstance(call.func, ast.Attribute):
         yield call.func.value
+    for one in (*call.args, *(one.value for one in call.keywords if one.arg is None)):
+        match one:
+            case ast.List(elts=elements):
+                yield from elements
+            case ast.Subscript(value=value):
+                yield value
+            case _:
+                yield one
 
 
 def _by_statement(node: ast.AST, attribute: str) -> Iterator[tuple[ast.expr | None, str | None]]:
@@ -153,7 +161,7 @@ def _assigned_to(
 
 
 def _by_call(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, str | None]]:
-    """Yield what ``setattr(order, "total", ...)`` and ``values(total=...)`` give to the column."""
+    """Yield the values that ``setattr(order, "total", ...)`` and ``values(total=...)`` give."""
     match node:
         case ast.Call(func=ast.Name(id="setattr"), args=[target, ast.Constant(value=name), value]):
             if name in names:
@@ -168,10 +176,10 @@ def _by_call(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, s
 
 
 def _by_position(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, None]]:
-    """Yield what a driver's parameters give to the column, ordered_values(), or a text with values in it."""
+    """Yield the values of the column in a driver's parameters, ordered_values(), or formatted text."""
     match node:
         case ast.Tuple(elts=values) | ast.List(elts=values):
-            # Those of a driver have names by their positions; ordered_values() has pairs.
+            # A driver's parameters are named by position; ordered_values() has pairs.
             yield from ((value, None) for at, value in enumerate(values) if str(at) in names)
             if len(values) == 2 and _named(values[0]) in names:  # noqa: PLR2004
                 yield values[1], None
@@ -188,7 +196,6 @@ _SET_IN_TEXT: Final = re.compile(r"(\w+)\W?\s*=\s*'?$")
 
 
 def _named(column: ast.expr | None) -> str | None:
-    """Return the column that a key of a dictionary names: ``"total"``, ``Order.total``."""
     match column:
         case ast.Constant(value=str(name)) | ast.Attribute(attr=name):
             return name
@@ -197,7 +204,7 @@ def _named(column: ast.expr | None) -> str | None:
 
 @dataclass(frozen=True)
 class Flow:
-    """One value, and the expressions of the function that it is computed from.
+    """One value, and the expressions of the function from which it is computed.
 
     :ivar value: None for the old value and another operand.
     :ivar of: the source of the object; None for a column of a statement.
@@ -212,7 +219,7 @@ class Flow:
     names: set[str] = field(default_factory=set)
 
     def is_computed(self) -> bool:
-        """Return whether the value depends on the old one, or takes a place that only one may take."""
+        """Return whether the value depends on the old one, or claims a place that only one may take."""
         if self.value is None or self._depends(self.value):
             return True
         return any(self._decides(*guard) for guard in self.scope.guards(self.use))
@@ -227,13 +234,13 @@ class Flow:
         return False
 
     def in_caller(self, place: Place) -> Iterator[Flow]:
-        """Yield the arguments that became this value, in the function that has called this one."""
+        """Yield the arguments that became this value, in the calling function."""
         caller = scope_of(place)
         if caller is None or self.value is None:
             return
         statement = caller.statement_at(place.line)
         for node in nodes_on(statement):
-            if isinstance(node, ast.Call) and _named_function(node) == self.scope.name:
+            if isinstance(node, ast.Call) and name_of(node.func) == self.scope.name:
                 given = dict(self._arguments(node))
                 of = self._object_in(node, given)
                 for name in self._parameters_of(self.value):
@@ -250,7 +257,6 @@ class Flow:
                 yield keyword.arg, keyword.value
 
     def _object_in(self, call: ast.Call, given: dict[str, ast.expr]) -> str | None:
-        """Return the source of the object in a caller."""
         if self.of in given:
             return ast.unparse(given[self.of])
         if self.of == "self" and isinstance(call.func, ast.Attribute):
@@ -278,7 +284,7 @@ class Flow:
         return self._is_of_row(of, name) or self._depends(of)
 
     def _parts(self, expression: ast.AST) -> list[ast.AST]:
-        """Return the parts that a value is computed from: the old value alone is not written."""
+        """Return the parts from which a value is computed; the old value alone is not a write."""
         match expression:
             case ast.BoolOp(op=ast.Or(), values=values):
                 return [one for one in values if not self._is_old(one)]
@@ -297,7 +303,7 @@ class Flow:
         )
 
     def _is_of_row(self, of: ast.expr, name: object) -> bool:
-        """Return whether an attribute or item of this name is the old value, where the row was read."""
+        """Return whether an attribute or item of this name of a row that was read is the old value."""
         if name in self.column.others:
             return False
         if isinstance(name, int) and (selected := self._selected_at(of, name, set())):
@@ -308,14 +314,14 @@ class Flow:
         return (is_object and name in self.column.names) or self._depends(of)
 
     def _selected_at(self, of: ast.AST, position: int, seen: set[str]) -> str:
-        """Return the column at this position of a SELECT that was read; nothing where it is not written so."""
+        """Return the column at this position of a SELECT that was read, or "" if it is unclear."""
         if isinstance(of, ast.Name) and of.id not in seen:
             seen.add(of.id)
             values = self.scope.definitions(of.id, self.use)
             return next(filter(None, (self._selected_at(v, position, seen) for v in values)), "")
         for node in ast.walk(of) if self._is_read(of) else ():
             columns: list[str] = []
-            if isinstance(node, ast.Call) and _named_function(node) in ("select", "query"):
+            if isinstance(node, ast.Call) and name_of(node.func) in ("select", "query"):
                 columns = [getattr(one, "attr", "") for one in node.args]
             elif isinstance(node, ast.Constant) and (text := _COLUMNS.match(str(node.value))):
                 columns = [
@@ -326,7 +332,6 @@ class Flow:
         return ""
 
     def _is_row(self, of: ast.AST, seen: set[str]) -> bool:
-        """Return whether an expression is what was read, or a row of it."""
         if not isinstance(of, ast.Name):
             return self._is_read(of)
         if of.id in seen:
@@ -344,7 +349,7 @@ class Flow:
             self.names.discard(name)
 
     def _is_scalar_of_column(self, value: ast.AST) -> bool:
-        """Return whether an expression is one value that was read, as far as it says which: the old one."""
+        """Return whether an expression is a single value that was read, and may be the old one."""
         if not self._is_read(value) or not _is_scalar(value) or isinstance(value, Unpacked):
             return False
         selected = self._selected_at(value, 0, set())
@@ -355,11 +360,10 @@ class Flow:
         return bool(line <= self.read.line <= end)
 
     def _varies(self, expression: ast.AST) -> bool:
-        """Return whether two callers can have different values here."""
         return bool(self._parameters_of(expression))
 
     def _parameters_of(self, expression: ast.AST) -> set[str]:
-        """Return the parameters that a value is computed from, less objects whose methods are called."""
+        """Return the parameters behind a value, except objects whose methods are called."""
         found: set[str] = set()
         seen: set[str] = set()
         left = [expression]
@@ -380,14 +384,17 @@ class Flow:
     # Conditions on the old value.
 
     def _decides(self, test: ast.expr, outcome: bool) -> bool:
-        """Return whether the condition lets one of two writers pass, which write different values."""
+        """Return whether the condition lets only one of two writers with different values pass."""
         if self.of is None or self.value is None:
             return False
-        parts = filter(self._mentions, parts_of(test))
-        if any(self._compares_with_new(one, _EQUALS) or self._calls(one) for one in parts):
-            return False
+        for part, _ in certain_parts(test, outcome=None):
+            calls = [node for node in ast.walk(part) if isinstance(node, ast.Call)]
+            # Nobody knows here what a function answers that is given the old value.
+            asks = any(self._mentions(one) for call in calls for one in call.args)
+            if asks or (self._mentions(part) and self._compares_with_new(part, _EQUALS)):
+                return False
         return self._varies(self.value) and any(
-            self._compares_with_new(one, _ORDERS) or self._is_empty(one, is_true)
+            self._compares_with_new(one, ORDERS) or self._is_empty(one, is_true)
             for one, is_true in certain_parts(test, outcome=outcome)
             if self._mentions(one)
         )
@@ -400,11 +407,6 @@ class Flow:
             return any(map(self._is_old, self.scope.definitions(node.id, self.use)))
         return self._is_old(node)
 
-    def _calls(self, part: ast.AST) -> bool:
-        """Return whether the old value is given to a function, whose answer nobody knows here."""
-        calls = [node for node in ast.walk(part) if isinstance(node, ast.Call)]
-        return any(self._mentions(argument) for call in calls for argument in call.args)
-
     def _compares_with_new(self, part: ast.expr, operators: tuple[type[ast.cmpop], ...]) -> bool:
         if not isinstance(part, ast.Compare) or not isinstance(part.ops[0], operators):
             return False
@@ -413,44 +415,27 @@ class Flow:
         return any(self._texts(side) & new for side in sides)
 
     def _texts(self, expression: ast.AST) -> set[str]:
-        """Return the variables of an expression, with the attributes that are read of them."""
+        """Return the variables of an expression, with their attributes that it reads."""
         if isinstance(expression, ast.Attribute):
             return {ast.unparse(expression)}
         if isinstance(expression, ast.Name):
             values = self.scope.definitions(expression.id, self.use)
-            return {expression.id}.union(*map(self._plain_texts, values))
+            nodes = (node for value in values for node in ast.walk(value))
+            named = (one for one in nodes if isinstance(one, (ast.Name, ast.Attribute)))
+            return {expression.id, *map(ast.unparse, named)}
         return set().union(*map(self._texts, ast.iter_child_nodes(expression)))
 
-    def _plain_texts(self, value: ast.AST) -> set[str]:
-        return {
-            ast.unparse(node)
-            for node in ast.walk(value)
-            if isinstance(node, (ast.Name, ast.Attribute))
-        }
-
     def _is_empty(self, part: ast.expr, is_true: bool) -> bool:
-        """Return whether this outcome says that the old value was the one that stands for "free"."""
+        """Return whether this outcome means that the old value stood for "free"."""
         match part:
             case ast.Compare(ops=[op], comparators=[ast.Constant() | ast.Attribute()]):
-                return (
-                    isinstance(op, (ast.Eq, ast.Is))
-                    if is_true
-                    else isinstance(op, (ast.NotEq, ast.IsNot))
-                )
+                return isinstance(op, (ast.Eq, ast.Is) if is_true else (ast.NotEq, ast.IsNot))
             case ast.Compare():
                 return False
         return not is_true and self._stands_for_old(part)
 
 
-def _named_function(call: ast.Call) -> str:
-    match call.func:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
-
-
 def _is_scalar(value: ast.AST) -> bool:
-    """Return whether an expression returns one value of a row, and not the row."""
     match value:
         case ast.Await(value=inner):
             return _is_scalar(inner)

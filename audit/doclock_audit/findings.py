@@ -1,4 +1,4 @@
-"""AuditFinding, one thing that an audit has found, and the findings as a table for people and as SARIF."""
+"""AuditFinding, one result of an audit, and the findings as a table for people and as SARIF."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from os.path import normpath
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, Literal
@@ -43,9 +44,9 @@ class AuditFinding:
     :ivar code: ``"lost-update"``, ``"detail-without-header"``, ``"lock-order-cycle"``,
         ``"lock-without-effect"``, ``"stale-after-lock"``, ``"check-then-insert"``, ``"capacity"``,
         ``"max-plus-one"``, ``"long-hold"`` or ``"idle-transaction"``.
-    :ivar severity: ``"error"``, or ``"warning"`` for what is only possible, and for the last two codes.
-    :ivar certain: True if two transactions at once give a wrong result, or a deadlock; False if that
-        depends on what the program means, which its statements do not tell.
+    :ivar severity: ``"error"``, or ``"warning"`` for possible findings, and for the last two codes.
+    :ivar certain: True if two transactions at once give a wrong result, or a deadlock; False if
+        that depends on the meaning of the program, which its statements do not show.
     :ivar message: one sentence with the classes, columns and places.
     :ivar sites: the places of the program, each ``file:line``, in the order of the message.
     :ivar cure: the change, with its line of code.
@@ -69,25 +70,18 @@ class AuditFinding:
 
 
 def each_once(findings: Sequence[AuditFinding]) -> list[AuditFinding]:
-    """Return each finding once: classes that fixtures define anew, and lines that flush, make no other.
+    """Return each finding once, even if fixtures redefine classes, or several lines flush.
 
-    A possible one at the lines of a certain one is that one.
+    A possible finding at the lines of a certain one is dropped.
     """
     by_message: dict[tuple[str, str], AuditFinding] = {}
     for one in findings:
-        key = (one.code, one.message)
-        by_message[key] = _together(by_message.get(key, one), one)
-    certain = {(one.code, one.sites): one for one in by_message.values() if one.certain}
-    found = []
-    for one in by_message.values():
-        same = certain.get((one.code, one.sites), one)
-        if same.certain is one.certain:
-            found.append(one)
-    return found
-
-
-def _together(one: AuditFinding, other: AuditFinding) -> AuditFinding:
-    return one if one is other else replace(one, count=one.count + other.count)
+        known = by_message.get((one.code, one.message))
+        count = one.count + (0 if known is None else known.count)
+        by_message[one.code, one.message] = replace(known or one, count=count)
+    found = by_message.values()
+    certain = {(one.code, one.sites) for one in found if one.certain}
+    return [one for one in found if one.certain or (one.code, one.sites) not in certain]
 
 
 _SHOWN_TESTS: Final = 3
@@ -135,7 +129,6 @@ _WIDTH: Final = 48
 
 
 def _story_of(finding: AuditFinding, paths: Paths) -> Iterator[str]:
-    """Yield the lines of the story, in two columns."""
     steps = story_of(finding.code, [paths.site(one) for one in finding.sites])
     if not steps:
         return
@@ -165,7 +158,7 @@ def _object(finding: AuditFinding, paths: Paths) -> dict[str, Any]:
 
 
 def sarif_of(findings: Sequence[AuditFinding], paths: Paths) -> str:
-    """Return a log of one run, each finding at the line that it is about."""
+    """Return a log of one run, each finding at the line that it concerns."""
     run = {
         "tool": {"driver": _driver()},
         "columnKind": "unicodeCodePoints",
@@ -216,7 +209,7 @@ def _result(finding: AuditFinding, paths: Paths) -> dict[str, Any]:
 
 def _location(site: str, paths: Paths) -> dict[str, Any]:
     file, _, line = site.rpartition(":")
-    path = Path(file)
+    path = Path(normpath(file))
     if path.is_relative_to(paths.root):
         artifact = {"uri": _quoted(path.relative_to(paths.root)), "uriBaseId": _ROOT}
     else:

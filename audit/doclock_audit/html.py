@@ -1,4 +1,4 @@
-"""The findings as one page of HTML, without scripts and without anything that has to be loaded."""
+"""The findings as one page of HTML, without scripts, which loads nothing."""
 
 from __future__ import annotations
 
@@ -43,13 +43,17 @@ _HEAD: Final = """<!DOCTYPE html>
 
 
 def html_of(findings: Sequence[AuditFinding], summary: Sequence[str], paths: Paths) -> str:
-    """Return the page.  All that is not written here is escaped: it may come from data.
+    """Return the page.  All text that is not from here is escaped: it may come from data.
 
     :param summary: lines for its end.
     """
     parts = [_HEAD.format(style=_STYLE)]
     if findings:
-        parts += ["<ol>", *(_entry(number, one) for number, one in enumerate(findings, 1)), "</ol>"]
+        entries = (
+            f'<li><a href="#f{number}">{_text(one.severity)}: {_text(CODES.get(one.code, one.code))}</a></li>'
+            for number, one in enumerate(findings, 1)
+        )
+        parts += ["<ol>", *entries, "</ol>"]
     for number, finding in enumerate(findings, 1):
         parts += _section(number, finding, paths)
     parts += [f"<pre>{_text(chr(10).join(summary))}</pre>", "</body>", "</html>", ""]
@@ -57,13 +61,7 @@ def html_of(findings: Sequence[AuditFinding], summary: Sequence[str], paths: Pat
 
 
 def _text(text: str) -> str:
-    """Return a text without markup and without characters that cannot be shown."""
     return "\n".join(escape(printable(line)) for line in text.split("\n"))
-
-
-def _entry(number: int, finding: AuditFinding) -> str:
-    title = CODES.get(finding.code, finding.code)
-    return f'<li><a href="#f{number}">{_text(finding.severity)}: {_text(title)}</a></li>'
 
 
 def _section(number: int, finding: AuditFinding, paths: Paths) -> Iterator[str]:
@@ -89,7 +87,6 @@ def _lines(title: str, lines: Sequence[str], show: Callable[[str], str]) -> Iter
 
 
 def _line(site: str, paths: Paths) -> str:
-    """Return the place with the text of its line."""
     file, _, number = site.rpartition(":")
     source = linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
     of_tests = ' class="of-tests"' if paths.is_of_tests(site) else ""

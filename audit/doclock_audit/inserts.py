@@ -1,4 +1,4 @@
-"""Rows that are inserted because of what a SELECT has found, or not found."""
+"""Rows that are inserted because a SELECT found, or did not find, others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import ColumnDefault, Table, UniqueConstraint
 
@@ -16,39 +16,59 @@ from . import cures
 from .data_flow import Column, flows_of, in_variables, nodes_on
 from .findings import AuditFinding
 from .places import Place, Places, is_of_migration
-from .rows import Header, Row, attributes_of, entity_of_table, header_rows, short_name
-from .rules import HeaderRows, Rows, Rule
-from .sent import Sent, plain_name
-from .source import Scope, certain_parts, covers, names_in, reaches_driver, scope_of
+from .rows import attributes_of, entity_of_table, header_rows, short_name
+from .rules import MOST_TABLES, HeaderRows, Rows, Rule, keep_last
+from .sent import Condition, OwnRead, Sent, plain_name
+from .source import (
+    ORDERS,
+    Scope,
+    certain_parts,
+    covers,
+    name_of,
+    names_in,
+    reaches_driver,
+    scope_of,
+)
 from .transactions import Transaction, Write
 
-_MOST_TABLES: Final = 500
 _MOST_READS: Final = 50  # for each table
-_END: Final = ast.Pass(lineno=1 << 30)  # behind all lines of a function
-_ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_NOT_FOUND: Final = ("NotFound", "NoResult", "DoesNotExist", "NoSuch", "Missing", "IndexError")
+_END: Final = ast.Pass(lineno=1 << 30)  # after all lines of a function
+_NOT_FOUND: Final = (
+    *("NotFound", "NoResult", "DoesNotExist", "NoSuch", "Missing"),
+    *("IndexError", "KeyError", "LookupError", "StopIteration"),
+)
+_RAISING: Final = ("one", "scalar_one", "get_one")
+_ANY_ERROR: Final = ("", "Exception")
 
 
 class _TableRead(NamedTuple):
-    """A SELECT on one table, as it was executed last.
+    """A SELECT on one table, as last executed.
 
-    :ivar equal: the columns that had to be equal to a value.
-    :ivar within: those that had to be one of several.
-    :ivar exact: there was no other condition.
+    :ivar equal: the values of the columns of the condition; None where they are not known.
+    :ivar writes: it is an UPDATE, or the INSERT itself.
     """
 
     places: Places
     number: int
-    equal: Mapping[str, Any]
-    within: frozenset[str]
-    exact: bool
-    aggregates: bool
+    condition: Condition
+    parameters: Mapping[str, Any]
+    aggregates: bool = False
+    writes: bool = False
+
+    @property
+    def equal(self) -> Mapping[str, Any] | None:
+        return self.condition.values(self.parameters)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those of the condition."""
+        return self.condition.within.union(column for column, _ in self.condition.equal)
 
 
 class _Race(NamedTuple):
     """The race that the source shows.
 
-    :ivar columns: the number that is computed, or those that a look-up in what was read compares.
+    :ivar columns: the computed number, or the columns that a search in the rows compares.
     :ivar certain: they are known.
     """
 
@@ -57,10 +77,26 @@ class _Race(NamedTuple):
     certain: bool = True
 
 
-class InsertRace(Rule):
-    """Certain where the source shows that the row is inserted because of what was read.
+class NewRow(NamedTuple):
+    """A row that is inserted.
 
-    A unique constraint or index that keeps out the second row is none: the database finds the race.
+    :ivar values: by the keys of the columns.
+    :ivar headers: the rows that it refers to.
+    :ivar names: those that parameters of a text have, by column.
+    """
+
+    table: Table
+    values: Mapping[str, Any]
+    headers: HeaderRows
+    places: Places
+    names: Mapping[str, str] = {}  # nobody changes it
+
+
+class InsertRace(Rule):
+    """Certain if the source shows that the row is inserted because of the rows that were read.
+
+    Not a finding if a unique constraint or index prevents the second row: the database detects the
+    race.
     """
 
     code = "check-then-insert"
@@ -69,22 +105,17 @@ class InsertRace(Rule):
         super().__init__()
         self._reads: OrderedDict[str, OrderedDict[Places, _TableRead]] = OrderedDict()
 
-    def read_table(
-        self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
-    ) -> None:
-        for condition in sent.conditions:
-            values = condition.values(parameters[0] if parameters else {})
-            if values is None:
-                continue
-            known = self._reads.setdefault(plain_name(condition.table), OrderedDict())
+    def read_table(self, sent: Sent, places: Places, number: int, parameters: Rows) -> None:
+        """Remember a SELECT, or an UPDATE that may find no row."""
+        if self.is_of_tests is not None:
             places = self.without_tests(places)
-            known.pop(places, None)
-            of_values = values, frozenset(condition.within), condition.exact
-            known[places] = _TableRead(places, number, *of_values, sent.aggregates)
-            if len(known) > _MOST_READS:
-                known.popitem(last=False)
-            if len(self._reads) > _MOST_TABLES:
-                self._reads.popitem(last=False)
+        for condition in sent.conditions:
+            known = self._reads.get(condition.name)
+            if known is None:
+                known = keep_last(self._reads, condition.name, OrderedDict(), MOST_TABLES)
+            of = condition, parameters[0] if parameters else {}, sent.aggregates
+            read = _TableRead(places, number, *of, not sent.is_select)
+            keep_last(known, places, read, _MOST_READS)
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
         table = write.mapper.local_table
@@ -97,7 +128,7 @@ class InsertRace(Rule):
                 if one.columns
             }
             headers = list(header_rows(write.state))
-            self.inserted_values(transaction, table, columns, headers, write.places, {})
+            self.inserted(transaction, NewRow(table, columns, headers, write.places))
 
     def _races(
         self, table: Table, places: Places, names: Mapping[str, str]
@@ -120,27 +151,49 @@ class InsertRace(Rule):
             if not self.is_test(read.places[0])
         ]
 
-    def inserted_values(
+    def inserted(self, transaction: Transaction, new: NewRow) -> None:
+        """Judge a new row by the SELECTs before it."""
+        constants = set(_constants(new.table, new.values))
+        for read, race in self._races(new.table, new.places, new.names):
+            equal = read.equal
+            same = equal is not None and all(
+                _same(new.values.get(name), value) for name, value in equal.items()
+            )
+            if same and (equal or read.condition.exact) and race.columns.isdisjoint(equal or ()):
+                self._judge(transaction, new, read, race, constants)
+
+    def read_itself(self, transaction: Transaction, new: NewRow, own: OwnRead, number: int) -> None:
+        """Judge an INSERT that reads rows of its own table.
+
+        :param new: with the parameters of the statement for its values.
+        """
+        read = _TableRead(new.places, number, own.condition, new.values, writes=True)
+        self._judge(transaction, new, read, _Race(own.code, own.numbers), set())
+
+    def _judge(
         self,
         transaction: Transaction,
-        table: Table,
-        values: Mapping[str, Any],
-        headers: HeaderRows,
-        places: Places,
-        names: Mapping[str, str],
+        new: NewRow,
+        read: _TableRead,
+        race: _Race,
+        constants: set[str],
     ) -> None:
-        if transaction.has_wide_lock or transaction.excludes_inserts:
+        """Note the race unless the database, or a lock, keeps the two apart.
+
+        :param constants: columns that have the same value in each new row.
+        """
+        protection = transaction.protection
+        if transaction.has_wide_lock or protection.excludes_inserts:
             return
-        headers = list(headers)
-        for read, race in self._races(table, places, names):
-            same = all(_same(values.get(name), value) for name, value in read.equal.items())
-            if not same or not (read.equal or read.exact) or race.columns & read.equal.keys():
-                continue
-            equal = {*read.equal, *read.within, *race.columns, *_constants(table, values)}
-            kept_out = _keeps_out(table, equal)
-            if kept_out is not True and not _is_kept_apart(transaction, read, headers):
-                certain = race.certain and kept_out is False
-                self._note(transaction, table, read, places, race._replace(certain=certain))
+        for _, header in new.headers:  # if it is locked, or as new, others have to wait
+            lock = transaction.locks.get(header)
+            if header in transaction.inserted or (lock and lock.is_before(read.number)):
+                return
+        kept_out = _keeps_out(new.table, constants.union(read.columns, race.columns))
+        if kept_out is not True:
+            certain = race.certain and kept_out is False
+            certain = certain and not (read.writes and protection.joins_statements)
+            self._note(transaction, new.table, read, new.places, race._replace(certain=certain))
 
     def _note(
         self,
@@ -152,62 +205,47 @@ class InsertRace(Rule):
     ) -> None:
         locks = (one for one in transaction.locks.values() if not one.by_write)
         gate = any(lock.is_before(read.number) for lock in locks)
-        certain = race.certain and read.exact and not gate and not transaction.tables_locked
+        certain = (
+            race.certain and read.condition.exact and not gate and not transaction.tables_locked
+        )
         certain = certain and not is_of_migration() and not reaches_driver((*read.places, *places))
         number = race.columns if race.code == "max-plus-one" else frozenset()
-        where = ", ".join(sorted({*read.equal, *read.within, *race.columns} - number))
+        where = ", ".join(sorted({*read.columns, *race.columns} - number))
         of = race.code, entity_of_table(table), where, "".join(number)
-        key = (*of, str(read.places[0]), str(places[0]))
-
-        def end(committed: bool) -> None:
-            self.tally.add((*key, certain and committed and not transaction.changes_schema))
-
-        transaction.later(end)
+        self.count_at_end(
+            transaction,
+            (*of, str(read.places[0]), str(places[0])),
+            lambda committed: certain and committed and not transaction.changes_schema,
+        )
 
     def findings(self) -> Iterator[AuditFinding]:
-        for key, count in self.tally:
-            code, entity, where, column, read, inserted, certain = key
-            if not certain and (*key[:-1], True) in self.tally:
-                continue
-            name = short_name(entity)
-            message, cure = _TEXTS[code](name, where, column, read, inserted)
+        for key, certain, count in self.tally.strongest():
+            code, entity, where, column, read, inserted = key
+            name, of = short_name(entity), f" with the same {where}" if where else ""
+            message = _MESSAGES[code].format(
+                name=name, of=of, column=column, read=read, inserted=inserted
+            )
+            cure = _cure_of(code, name, where, column, read)
             found = self._finding(certain, message, (read, inserted), cure, count)
             yield replace(found, code=code)
 
 
-def _of_check(name: str, where: str, _: str, read: str, inserted: str) -> tuple[str, str]:
-    of = f" with the same {where}" if where else ""
-    message = (
-        f"{inserted} inserts a row of {name} because {read} has found none{of}, and no unique constraint "
-        "or index of the table keeps out a second one; two transactions at once insert two"
-    )
-    return message, cures.check_then_insert(name, where)
-
-
-def _of_capacity(name: str, where: str, _: str, read: str, inserted: str) -> tuple[str, str]:
-    of = f" with the same {where}" if where else ""
-    message = (
-        f"{inserted} inserts a row of {name} as long as {read} counts few enough{of}; two transactions at "
-        "once count the same, and insert one too many"
-    )
-    return message, cures.capacity(read)
-
-
-def _of_number(name: str, where: str, column: str, read: str, inserted: str) -> tuple[str, str]:
-    of = f" with the same {where}" if where else ""
-    message = (
-        f"{name}.{column} is computed from the rows{of} that {read} reads, and {inserted} inserts "
-        "it; two transactions at once give the same number twice"
-    )
-    columns = f"{where}, {column}" if where else column
-    return message, cures.max_plus_one(read, columns)
-
-
-_TEXTS: Final = {
-    "check-then-insert": _of_check,
-    "capacity": _of_capacity,
-    "max-plus-one": _of_number,
+_MESSAGES: Final = {
+    "check-then-insert": "{inserted} inserts a row of {name} because {read} has found none{of}, and no "
+    "unique constraint or index of the table keeps out a second one; two transactions at once insert two",
+    "capacity": "{inserted} inserts a row of {name} as long as {read} counts few enough{of}; two "
+    "transactions at once count the same, and insert one too many",
+    "max-plus-one": "{name}.{column} is computed from the rows{of} that {read} reads, and {inserted} "
+    "inserts it; two transactions at once give the same number twice",
 }
+
+
+def _cure_of(code: str, name: str, where: str, column: str, read: str) -> str:
+    if code == "check-then-insert":
+        return cures.check_then_insert(name, where)
+    if code == "capacity":
+        return cures.capacity(read)
+    return cures.max_plus_one(read, f"{where}, {column}" if where else column)
 
 
 def _same(one: object, other: object) -> bool:
@@ -217,19 +255,8 @@ def _same(one: object, other: object) -> bool:
         return False
 
 
-def _is_kept_apart(
-    transaction: Transaction, read: _TableRead, headers: Iterable[tuple[Header, Row]]
-) -> bool:
-    """Return whether a row that the new one refers to is locked, or as new, and others have to wait."""
-    for _, row in headers:
-        lock = transaction.locks.get(row)
-        if row in transaction.inserted or (lock is not None and lock.is_before(read.number)):
-            return True
-    return False
-
-
 def _constants(table: Table, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the columns of a new row that have the default of every row, as the key of an only row has."""
+    """Yield the columns of a new row that have their constant default, such as the key of a single row."""
     for column in table.columns:
         if isinstance(column.default, ColumnDefault) and column.default.is_scalar:
             constant = column.default.arg
@@ -238,9 +265,9 @@ def _constants(table: Table, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _keeps_out(table: Table, columns: Iterable[str]) -> bool | None:
-    """Return whether the table has at most one row with the same values in these columns.
+    """Return whether the table allows at most one row with the same values in these columns.
 
-    None: it depends on more, as of an index of some rows, or of an expression that is a text.
+    None: it depends, for an index of some rows, or of an expression given as text.
     """
     names = set(columns)
     found: bool | None = False
@@ -260,11 +287,20 @@ def _keeps_out(table: Table, columns: Iterable[str]) -> bool | None:
 # The source.
 
 
+_Returned = Literal["found", "none", "limit"]
+"""A row was found; none was; there are too many or few enough."""
+
+_OPPOSITE: Final[Mapping[_Returned, _Returned]] = {
+    "found": "none",
+    "none": "found",
+    "limit": "limit",
+}
+
 _Columns = tuple[tuple[str, frozenset[str]], ...]
-"""Columns, each with the names that the program has for it."""
+"""Columns, each with the program's names for it."""
 
 
-# Threads: the cache is of functions of source files, which have one answer.
+# Threads: cached pure functions of source files.
 @lru_cache(maxsize=4096)
 def races_of(
     read: Places,
@@ -282,8 +318,8 @@ def races_of(
         for key, of in columns
         if is_next_number(of, read, inserted, aggregates)
     ]
-    for scope, before, after in _common(read, inserted):
-        race = _race_in(scope, before.line, after.line, aggregates, entity)
+    for scope, before, after, says in _common(read, inserted):
+        race = _race_in(scope, before.line, after.line, aggregates, entity, says)
         if race is not None:
             code, looked_up = race
             if looked_up is None:  # the SELECT has the row's conditions
@@ -297,7 +333,6 @@ def races_of(
 
 
 def _refused(read: Places, inserted: Places, aggregates: bool) -> Iterator[_Race]:
-    """Yield the race where a function raises an error for what it has read, before its caller inserts."""
     scopes = {scope_of(after): after.line for after in inserted}
     for before, caller in pairwise(read):
         scope = scope_of(before)
@@ -316,10 +351,10 @@ def _refused(read: Places, inserted: Places, aggregates: bool) -> Iterator[_Race
 def _compared(
     scope: Scope, inserted: Place, columns: _Columns, names: frozenset[str], keys: frozenset[str]
 ) -> Iterator[_Race]:
-    """Yield the race of a look-up, unless it is for something else than a value of the new row.
+    """Yield the race of a search, unless it concerns something else than a value of the new row.
 
-    :param names: of the columns that it compares.
-    :param keys: the variables that it looks for.
+    :param names: the columns that it compares.
+    :param keys: the variables that it searches for.
     """
     compared = [(key, of) for key, of in columns if of & names]
     use = scope.statement_at(inserted.line)
@@ -337,37 +372,41 @@ def _compared(
 
 
 def _race_in(
-    scope: Scope, read: int, inserted: int, aggregates: bool, entity: str
+    scope: Scope, read: int, inserted: int, aggregates: bool, entity: str, says: _Returned
 ) -> tuple[str, tuple[frozenset[str], frozenset[str]] | None] | None:
-    """Return the code of the race where a row is inserted only after a look at what was read.
+    """Return the code of the race in which a row is inserted depending on rows that were read.
 
     With it are the columns and the variables of a look-up in what was read, where there is one.
+
+    :param says: what a true result of the function that reads says.
     """
     use = scope.statement_at(inserted)
-    if _Seen(scope, use, read).is_in_handler():
-        return "check-then-insert", None
+    missed = _Seen(scope, use, read).missed()
+    if missed is not None:
+        return "check-then-insert", _Seen(scope, missed, read).compared(missed)
     for node in (use, *_made(scope, use, entity)):
         for guard in scope.guards(node):
             for part, outcome in certain_parts(guard.test, outcome=guard.outcome):
                 seen = _Seen(scope, part, read)  # a variable may have another value later
-                code = seen.code_of(part, outcome, aggregates)
+                if says == "limit" and seen.is_read(part):
+                    return "capacity", None
+                code = seen.code_of(part, outcome is (says == "found"), aggregates)
                 if code is not None:
                     return code, seen.compared(part) if code == "check-then-insert" else None
     return None
 
 
 def _made(scope: Scope, use: ast.AST, entity: str) -> Iterator[ast.AST]:
-    """Yield the calls and dictionaries that make the rows of a statement."""
     for node in (*nodes_on(use), *in_variables(scope, use, use, set())):
         if isinstance(node, ast.Dict) or (
-            isinstance(node, ast.Call) and _name_of(node.func) == entity
+            isinstance(node, ast.Call) and name_of(node.func) == entity
         ):
             yield node
 
 
 def is_next_number(names: frozenset[str], read: Places, inserted: Places, aggregates: bool) -> bool:
     """Return whether the new row has a number that is computed from those that were read."""
-    for scope, before, after in _common(read, inserted):
+    for scope, before, after, _ in _common(read, inserted):
         use = scope.statement_at(after.line)
         seen = _Seen(scope, use, before.line)
         for value in _values_of(scope, after, use, names):
@@ -392,27 +431,28 @@ def _values_of(
                     yield node.value
 
 
-def _common(read: Places, inserted: Places) -> Iterator[tuple[Scope, Place, Place]]:
-    """Yield the functions that have both read and inserted, themselves or by what they call."""
-    for position, before in enumerate(read):
-        if not _returned(read[:position]):
+def _common(read: Places, inserted: Places) -> Iterator[tuple[Scope, Place, Place, _Returned]]:
+    """Yield the functions that have both read and inserted, themselves or by what they call.
+
+    With each is what a true result of the function that it called says.
+    """
+    says: _Returned = "found"
+    for before in read:
+        scope = scope_of(before)
+        if scope is None:
             return
         for after in inserted:
-            scope = scope_of(before) if before.file == after.file else None
-            if scope is not None and scope is scope_of(after) and before.line <= after.line:
-                yield scope, before, after
+            if scope is scope_of(after) and before.line <= after.line:
+                yield scope, before, after, says
+        returned = _Seen(scope, _END, before.line).returned()
+        if returned is None:
+            return
+        says = _OPPOSITE[returned] if says == "none" else returned
 
 
-def _returned(read: Places) -> bool:
-    """Return whether each of these functions returns to its caller what the line has read."""
-    for place in read:
-        scope = scope_of(place)
-        if scope is None or not _Seen(scope, _END, place.line).returns():
-            return False
-    return True
-
-
-_WRAPPERS: Final = ("len", "bool", "list", "tuple", "set", "any", "next", "max", "int", "sorted")
+_WRAPPERS: Final = (
+    *("len", "bool", "list", "tuple", "set", "any", "all", "next", "iter", "max", "int", "sorted"),
+)
 
 
 _WHOLE: Final = (
@@ -422,7 +462,7 @@ _WHOLE: Final = (
 
 
 def _parts_of_value(node: ast.AST) -> list[ast.AST]:
-    """Return the parts of an expression that its value comes from."""
+    """Return the parts of an expression that determine its value."""
     match node:
         case ast.Call(func=ast.Attribute(value=of)):
             return [of]
@@ -435,24 +475,16 @@ def _parts_of_value(node: ast.AST) -> list[ast.AST]:
     return [one.iter for one in getattr(node, "generators", ())]
 
 
-def _name_of(function: ast.expr) -> str:
-    return str(getattr(function, "id", getattr(function, "attr", "")))
-
-
 def _key_of(node: ast.expr) -> ast.expr:
-    """Return what a comprehension makes of each row; of a dictionary, its key."""
+    """Return the result of a comprehension for each row; for a dictionary, its key."""
     found: ast.expr = getattr(node, "key", None) or getattr(node, "elt")  # noqa: B009  # of some kinds
     return found
-
-
-def _attributes(node: ast.AST) -> set[str]:
-    return {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
 
 
 def _selected(call: ast.Call) -> set[str]:
     """Return the columns that a SELECT in this call returns, as far as it names them."""
     selects = (one for one in ast.walk(call) if isinstance(one, ast.Call))
-    columns = (one.args for one in selects if _name_of(one.func) in ("select", "query"))
+    columns = (one.args for one in selects if name_of(one.func) in ("select", "query"))
     return {of.attr for one in columns for of in one if isinstance(of, ast.Attribute)}
 
 
@@ -465,27 +497,19 @@ class _Seen:
         self._line = line
 
     def is_read(self, expression: ast.AST) -> bool:
-        """Return whether an expression is what was read, a part of it, or its number."""
         return any(
             isinstance(node, (ast.Call, ast.Attribute, ast.Await)) and covers(node, self._line)
             for node in self._origins(expression)
         )
 
     def adds(self, expression: ast.AST) -> bool:
-        """Return whether it adds to something."""
         return any(
             isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
             for node in self._origins(expression)
         )
 
-    def _counts(self, expression: ast.AST) -> bool:
-        return any(
-            isinstance(node, ast.Call) and _name_of(node.func) in ("len", "count", "sum")
-            for node in self._origins(expression)
-        )
-
     def _origins(self, expression: ast.AST) -> Iterator[ast.AST]:
-        """Yield an expression and those that its value comes from, not those that it is tested with."""
+        """Yield an expression and those that determine its value, except conditions."""
         seen: set[str] = set()
         left = [expression]
         while left:
@@ -497,23 +521,41 @@ class _Seen:
             else:
                 left += _parts_of_value(node)
 
-    def returns(self) -> bool:
-        """Return whether the function returns what was read."""
-        return any(
-            isinstance(node, ast.Return) and node.value is not None and self.is_read(node.value)
-            for node in self._scope.nodes
-        )
+    def returned(self) -> _Returned | None:
+        """Return what a true result of the function says of what was read; None: nothing."""
+        for node in self._scope.nodes:
+            match node:
+                case ast.Return(value=ast.Constant(value=bool(is_true))):
+                    for guard in self._scope.guards(node):
+                        for part, outcome in certain_parts(guard.test, outcome=guard.outcome):
+                            if (found := self._says(part)) is not None:
+                                return found if outcome is is_true else _OPPOSITE[found]
+                case ast.Return(value=ast.expr() as value) if self.is_read(value):
+                    return self._says(value) or "found"
+        return None
 
-    def is_in_handler(self) -> bool:
-        """Return whether the insert is in an ``except`` that says that nothing was found."""
+    def _says(self, condition: ast.expr) -> _Returned | None:
+        codes = [self.code_of(condition, outcome, aggregates=False) for outcome in (True, False)]
+        if "capacity" in codes:
+            return "limit"
+        if "check-then-insert" not in codes:
+            return None
+        return "none" if codes[0] else "found"
+
+    def missed(self) -> ast.AST | None:
+        """Return the look-up of a ``try``, if the insert is in the ``except`` for what it has not found."""
         for inner, parent, _ in self._scope.around(self._use):
             if isinstance(inner, ast.ExceptHandler) and isinstance(parent, ast.Try):
                 text = "" if inner.type is None else ast.unparse(inner.type)
-                if any(covers(one, self._line) for one in parent.body):
-                    return any(name in text for name in _NOT_FOUND)
-        return False
+                for one in (node for part in parent.body for node in ast.walk(part)):
+                    raises = isinstance(one, ast.Call) and name_of(one.func) in _RAISING
+                    looks = isinstance(one, (ast.Subscript, ast.Call)) and self.is_read(one)
+                    is_for_it = any(name in text for name in _NOT_FOUND)
+                    if looks and (is_for_it or (raises and text in _ANY_ERROR)):
+                        return one
+        return None
 
-    def compared(self, part: ast.expr) -> tuple[frozenset[str], frozenset[str]] | None:
+    def compared(self, part: ast.AST) -> tuple[frozenset[str], frozenset[str]] | None:
         """Return the columns and variables by which a condition looks in what was read; None where it does not."""
         names: set[str] = set()
         keys: set[str] = set()
@@ -522,8 +564,12 @@ class _Seen:
             keys |= names_in(getattr(part, "left"))  # noqa: B009  # of a comparison
         for node in self._origins(part):
             match node:
-                case ast.Call(func=ast.Attribute(value=of, attr="get" | "pop"), args=[key, *_]):
-                    if self.is_read(of):
+                case (
+                    ast.Call(func=ast.Attribute(value=of, attr="get" | "pop"), args=[key, *_])
+                    | ast.Subscript(value=of, slice=key)
+                ):
+                    is_position = isinstance(getattr(key, "value", None), int)
+                    if self.is_read(of) and not (is_position or isinstance(key, ast.Slice)):
                         looks = True
                         keys |= names_in(key)
                 case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
@@ -532,25 +578,44 @@ class _Seen:
                         isinstance(value, ast.Compare) for value in ast.walk(_key_of(node))
                     )
                     looks = looks or bool(tests) or tested
-                    names |= {name for one in (_key_of(node), *tests) for name in _attributes(one)}
+                    names |= {
+                        inner.attr
+                        for one in (_key_of(node), *tests)
+                        for inner in ast.walk(one)
+                        if isinstance(inner, ast.Attribute)
+                    }
             if covers(node, self._line) and isinstance(node, ast.Call):
                 names |= _selected(node)
         return (frozenset(names), frozenset(keys)) if looks else None
 
     def code_of(self, part: ast.expr, outcome: bool, aggregates: bool) -> str | None:
         """Return the code of a condition on what was read; None for one on anything else."""
-        if isinstance(part, ast.Compare) and isinstance(part.ops[0], (ast.In, ast.NotIn)):
-            absent = isinstance(part.ops[0], ast.NotIn) == outcome
-            return "check-then-insert" if absent and self.is_read(part.comparators[0]) else None
-        if not self.is_read(part):
-            return None
-        if not isinstance(part, ast.Compare):
-            return None if outcome else "check-then-insert"
-        (operator, *_), (other, *_) = part.ops, part.comparators
-        if isinstance(other, ast.Constant) and not other.value:
-            same = isinstance(operator, (ast.Is, ast.Eq))
+        absent, of = _says_absent(part), part
+        match part:
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[of]):
+                pass
+            case ast.Compare(ops=[operator, *_]) if absent is None:
+                compares = isinstance(operator, (*ORDERS, ast.Eq, ast.NotEq))
+                calls = (node for node in self._origins(part) if isinstance(node, ast.Call))
+                counted = any(name_of(one.func) in ("len", "count", "sum") for one in calls)
+                counts = compares and (aggregates or counted)
+                return "capacity" if counts and self.is_read(part) else None
+        return "check-then-insert" if absent is outcome and self.is_read(of) else None
+
+
+def _says_absent(condition: ast.expr) -> bool | None:
+    """Return whether a condition that is true says that no row is there; None: it does not tell."""
+    match condition:
+        case ast.Compare(ops=[ast.In() | ast.NotIn() as operator]):
+            return isinstance(operator, ast.NotIn)
+        case ast.Compare(ops=[ast.Lt() | ast.GtE() as operator], comparators=[ast.Constant(1)]):
+            return isinstance(operator, ast.Lt)
+        case ast.Compare(ops=[operator, *_], comparators=[ast.Constant(value), *_]) if not value:
             differs = isinstance(operator, (ast.IsNot, ast.NotEq, ast.Gt))
-            return "check-then-insert" if (same if outcome else differs) else None
-        if isinstance(operator, (*_ORDERS, ast.Eq, ast.NotEq)):
-            return "capacity" if aggregates or self._counts(part) else None
-        return None
+            return None if isinstance(operator, ORDERS) and not differs else not differs
+        case ast.Compare():
+            return None
+        case ast.Call(func=ast.Name("all"), args=[ast.GeneratorExp(elt=test)]):
+            differs = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq)
+            return True if differs else None
+    return False

@@ -1,13 +1,13 @@
-"""The events of SQLAlchemy that an audit hears: of engines, sessions and mapped objects."""
+"""The events of SQLAlchemy that an audit receives: of engines, sessions and mapped objects."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 from weakref import ref
 
-from sqlalchemy import Connection, Result, Select, Table, inspect
+from sqlalchemy import ClauseElement, Connection, Result, Select, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
 from sqlalchemy.orm.attributes import instance_state
 
@@ -21,6 +21,7 @@ from sa_doclock.testing.instruments import (
     locks_database,
 )
 
+from .inserts import NewRow
 from .places import Place, Places, places_of_program
 from .rows import (
     Row,
@@ -30,10 +31,12 @@ from .rows import (
     entity_of_table,
     header_rows_of_values,
     mapper_of_statement,
+    mapper_of_table,
     row_of,
     row_written,
 )
 from .sent import (
+    OwnRead,
     Sent,
     WriteSent,
     asks_for_lock,
@@ -47,14 +50,14 @@ from .sent import (
 from .transactions import Read, RowLock, SessionSeen, Transaction, Write
 from .watched import Watched, commits_each_statement, here
 
-_NAMELESS: Final = ""  # a savepoint of SQLAlchemy's, which ends them in their order
-_MOST_VALUES: Final = 100  # of one statement, whose rows are looked at
+_NAMELESS: Final = ""
+_MOST_VALUES: Final = 100  # rows of one statement that are examined
 
 
 class Listeners:
-    """Functions for the events of engines, sessions and mapped objects, by whose names they are called.
+    """Listeners for the events of engines, sessions and mapped objects, named like the events.
 
-    Those of objects are for their states.
+    Those of objects get their states.
     """
 
     def __init__(self, watched: Watched) -> None:
@@ -62,36 +65,21 @@ class Listeners:
         self._guarded_begin = watched.guarded(self._begin_read)
         self._guarded_note = watched.guarded(self._note_locked)
         self._guarded_set = watched.guarded(self._note_set)
+        self._guarded_acquire = watched.guarded(watched.acquire)
+        self._sessions, self._reads = watched.sessions, watched.reads
+        self._forget_read = self._reads.pop
 
     # Engines: statements as they are sent, and transactions of connections.
 
-    def begin(self, connection: Connection, *_: object) -> None:
-        """Begin a transaction; if it is a session's, ``after_begin`` follows."""
-        self._watched.begin(connection)
-
-    def commit(self, connection: Connection, *_: object) -> None:
-        self._watched.end(connection, committed=True)
-
-    def rollback(self, connection: Connection, *_: object) -> None:
-        self._watched.end(connection, committed=False)
-
-    begin_twophase, commit_twophase, rollback_twophase = begin, commit, rollback
-
-    def savepoint(self, connection: Connection, *_: object) -> None:
-        self._note_savepoint(self._watched.transaction_of(connection), "SAVEPOINT", _NAMELESS)
-
-    def release_savepoint(self, connection: Connection, *_: object) -> None:
-        self._note_savepoint(self._watched.transaction_of(connection), "RELEASE", _NAMELESS)
-
-    def rollback_savepoint(self, connection: Connection, *_: object) -> None:
-        self._note_savepoint(self._watched.transaction_of(connection), "ROLLBACK", _NAMELESS)
+    def savepoint(self, word: str, connection: Connection, *_: object) -> None:
+        """Note a savepoint of SQLAlchemy's: they end in their order, so that their names do not matter."""
+        self._note_savepoint(self._watched.transaction_of(connection), word, _NAMELESS)
 
     def _note_savepoint(self, transaction: Transaction, word: str, name: str) -> None:
         if word != "SAVEPOINT":
             transaction.end_savepoint(name, rolled_back=word == "ROLLBACK")
-        if word == "SAVEPOINT" or (
-            word == "ROLLBACK" and name != _NAMELESS
-        ):  # which stays, by a text
+        stays = word == "ROLLBACK" and name != _NAMELESS  # by a text
+        if word == "SAVEPOINT" or stays:
             transaction.savepoints += ((name, self._watched.statements),)
 
     def before_cursor_execute(
@@ -103,33 +91,41 @@ class Listeners:
         context: Any,
         _many: bool,
     ) -> None:
-        """Judge a statement by its text, and by what it was compiled from."""
+        """Judge a statement by its text and its construct."""
         watched = self._watched
         watched.statements += 1
-        transaction, user = watched.transaction_of(connection), watched.user_of(connection)
-        watched.measure_idle(transaction)
+        user = watched.seen(connection).user
+        transaction = watched.transaction_of(connection) if user is None else user.transaction
+        if transaction.waiting is not None:
+            watched.measure_idle(transaction)
         sent = facts_of(text, context)
-        transaction.written |= sent.written
-        transaction.changes_schema |= bool(getattr(context, "isddl", False))
-        if sent.locks_widely or sent.begins:
-            watched.note_wide_lock(connection, sent)
-        if sent.level:
-            watched.note_level(connection, sent.level)
-        if sent.ends:
-            transaction.forget_locks()
-        if sent.savepoint:
-            self._note_savepoint(transaction, *sent.savepoint)
+        if sent.written:
+            transaction.written |= sent.written
+        if getattr(context, "isddl", False):
+            transaction.changes_schema = True
+        if sent.controls:
+            self._note_control(connection, transaction, sent)
         if sent.asks or sent.is_select:
             reading = None if user is None else self._reading(user, sent)
             self._note_select(connection, transaction, sent, context, reading)
         elif sent.writes:
             transaction.has_written = True
-            if user is None or not user.is_in_flush():
+            in_flush = user is not None and user.is_in_flush()
+            if not in_flush:
                 self._note_write(transaction, sent, context)
+            if sent.own_read is not None:
+                self._note_own_read(transaction, sent.own_read, context, in_flush=in_flush)
 
-    def after_cursor_execute(self, connection: Connection, *_: Any) -> None:
-        watched = self._watched
-        watched.begin_idle(watched.transaction_of(connection))
+    def _note_control(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
+        """Note a text that begins or ends a transaction or savepoint, sets its level, or locks more than rows."""
+        if sent.locks_widely or sent.begins:
+            self._watched.note_wide_lock(connection, sent)
+        if sent.level:
+            self._watched.note_level(connection, sent.level)
+        if sent.ends:
+            transaction.forget_locks()
+        if sent.savepoint:
+            self._note_savepoint(transaction, *sent.savepoint)
 
     def _note_select(
         self,
@@ -142,8 +138,9 @@ class Listeners:
         if not sent.asks:
             places = places_of_program() if reading is None else reading.places
             parameters = parameters_of(context) if sent.conditions else []
-            for tell in self._watched.of_reads:
-                tell(transaction, sent, places, self._watched.statements, parameters)
+            rules, number = self._watched.rules, self._watched.statements
+            rules.lost_update.read_table(sent, places, number)
+            rules.inserts.read_table(sent, places, number, parameters)
             return
         self._check_effect(connection, transaction, sent)
         place = here()
@@ -154,11 +151,11 @@ class Listeners:
         if reading is None or not reading.names_rows:
             self._note_rows_locked(transaction, sent, context, place)
         else:
-            for table in {*sent.locked} - reading.tables:  # of a join, say
+            for table in {*sent.locked} - reading.tables:  # of a join, for example
                 transaction.tables_locked.setdefault(table, reading.number)
 
     def _reading(self, user: SessionSeen, sent: Sent) -> Read | None:
-        """Return the SELECT of a session that this statement is; None for others on its connection."""
+        """Return the session's SELECT that this statement executes; None for any other."""
         reading = user.reading
         if reading is None or reading.number:
             return None
@@ -168,7 +165,7 @@ class Listeners:
     def _note_rows_locked(
         self, transaction: Transaction, sent: Sent, context: Any, place: Place
     ) -> None:
-        """Note the row that a SELECT locks by its key; where it names none, the tables."""
+        """Record the row that a SELECT locks by its key, or else the tables."""
         number = self._watched.statements
         for condition in sent.conditions:
             for parameters in parameters_of(context):
@@ -182,7 +179,11 @@ class Listeners:
 
     def _check_effect(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
         written = transaction.has_written and locks_database(connection)
-        if transaction.has_wide_lock or written or (transaction.finds_conflicts and not sent.locks):
+        if (
+            transaction.has_wide_lock
+            or written
+            or (transaction.protection.finds_conflicts and not sent.locks)
+        ):
             return  # the transaction has what the SQL lacks
         database = connection.dialect.name
         if not sent.locks:
@@ -191,14 +192,14 @@ class Listeners:
             reason = "the connection commits each statement, which ends the lock"
         else:
             return
-        place = here()
-        for rule in self._watched.rules:
-            rule.without_effect(transaction, sent, database, reason, place)
+        self._watched.rules.effects.without_effect(transaction, sent, database, reason, here())
 
     def _note_write(self, transaction: Transaction, sent: Sent, context: Any) -> None:
         places = places_of_program()
         parameters = list(islice(parameters_of(context), _MOST_VALUES))
         if sent.update is not None:
+            number = self._watched.statements
+            self._watched.rules.inserts.read_table(sent, places, number, parameters)
             self._note_update(transaction, sent.update, parameters, places)
         if sent.insert is not None:
             names = dict(sent.inserts)
@@ -211,6 +212,25 @@ class Listeners:
             entity = entity_of_table(sent.delete.table)
             keys = (key_sent(sent.delete.key(), one) for one in parameters)
             transaction.deleted |= {Row(entity, key) for key in keys if key is not None}
+
+    def _note_own_read(
+        self, transaction: Transaction, own: OwnRead, context: Any, *, in_flush: bool
+    ) -> None:
+        """Tell the rules of an INSERT that reads its own table; of an object, with the line that adds it."""
+        watched, table = self._watched, own.condition.table
+        added = (
+            places
+            for of, places in list(watched.added.items())
+            if (state := of()) is not None
+            and state.mapper.local_table is table
+            and any(isinstance(value, ClauseElement) for value in state.dict.values())
+        )
+        places = next(added, None) if in_flush else None
+        for one in parameters_of(context)[:1] or [{}]:
+            mapper, values = mapper_of_table(table), own.condition.values(one) or {}
+            headers = [] if mapper is None else [*header_rows_of_values(mapper, values)]
+            new = NewRow(table, one, headers, places or places_of_program())
+            watched.rules.inserts.read_itself(transaction, new, own, watched.statements)
 
     def _note_insert(
         self,
@@ -230,10 +250,10 @@ class Listeners:
             key = key_sent(keys, values)
             if key is not None and Row(entity, key) in transaction.deleted:
                 self._note_update(transaction, whole_row(table), [values], places)
-            for rule in self._watched.rules:
-                if mapper is not None:
-                    rule.inserted(transaction, entity, headers, places[0])
-                rule.inserted_values(transaction, table, values, headers, places, names)
+            if mapper is not None:
+                self._watched.rules.headers.inserted(transaction, entity, headers, places[0])
+            new = NewRow(table, values, headers, places, names)
+            self._watched.rules.inserts.inserted(transaction, new)
 
     def _note_update(
         self,
@@ -247,8 +267,7 @@ class Listeners:
             key = key_sent(update.key, one)
             row = None if key is None else Row(entity, key)
             values = values_sent(update, one)
-            for rule in self._watched.rules:
-                rule.updated(transaction, update, values, row, places)
+            self._watched.rules.lost_update.updated(transaction, update, values, row, places)
             if row is not None:
                 self._note_saved(transaction, row, {value.column for value in values}, places)
                 lock = RowLock(places[0], self._watched.statements, by_write=True)
@@ -272,8 +291,8 @@ class Listeners:
             }
             changed = {name: state.dict.get(name) for name in assigned.keys() & attributes}
             write = Write("update", row, state, state.mapper, places, assigned, read, changed, {})
-            for tell in self._watched.of_writes if changed else ():
-                tell(transaction, write)
+            if changed:
+                self._watched.rules.wrote(transaction, write)
 
     # Sessions: their transactions, and the SELECTs of objects.
 
@@ -282,31 +301,25 @@ class Listeners:
         self._watched.use(connection, self._watched.session(session))
 
     def after_commit(self, session: Session) -> None:
-        """Note that the outer transaction is committed, and not only a savepoint released."""
+        """Note that the outer transaction is committed, not only a savepoint released."""
         if not session.in_nested_transaction():
             self._watched.session(session).committed = True
 
     def after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
         """Forget the rows of the session's transaction."""
-        seen = self._watched.session(session)
         if transaction.parent is None:
-            self._watched.end_session(seen)
-        else:
-            seen.flush = None  # a flush has one of its own
+            self._watched.end_session(session)
 
     def before_flush(self, session: Session, *_: object) -> None:
         """Note that objects are written, and not rows of bulk_update_mappings()."""
-        seen = self._watched.session(session)
-        seen.flush = ()
-        rows = (row_of(inspect(one)) for one in session.deleted)
-        seen.transaction.deleted.update(row for row in rows if row is not None)
+        self._watched.session(session).flush = ()
 
     def transient_to_pending(self, _: Session, instance: object) -> None:
         """Remember the line that adds a new object."""
         self._watched.added.put(instance_state(instance), places_of_program())
 
     def do_orm_execute(self, run: ORMExecuteState) -> Result[Any] | None:
-        """Remember the line that reads, and find out which rows a SELECT with a lock returns."""
+        """Remember the line that reads, and find out which rows a locking SELECT returns."""
         read = self._guarded_begin(run) if run.is_select else None
         if read is None or not read.locked or run.execution_options.get("yield_per"):
             return None
@@ -317,12 +330,14 @@ class Listeners:
 
     def _begin_read(self, run: ORMExecuteState) -> Read:
         seen = self._watched.session(run.session)
-        statement = getattr(run.statement, "element", run.statement)
+        statement: Any = getattr(run.statement, "element", run.statement)
         read = Read(places_of_program(), seen.transaction.number, statement)
         if asks_for_lock(statement):
             read.locked = read.names_rows = _names_rows(run)
-            read.waits = _waits(statement)
-            read.tables = frozenset(_tables_of(run))
+            lock = for_update_of(statement) if hasattr(statement, "with_for_update") else None
+            read.waits = lock is None or not (lock.nowait or lock.skip_locked)
+            tables = (one for mapper in run.all_mappers for one in mapper.tables)
+            read.tables = frozenset(plain_name(one) for one in tables if isinstance(one, Table))
         elif seen.transaction.first_lock is not None:
             seen.transaction.read_after_lock |= {entity_name(one) for one in run.all_mappers}
         seen.reading = read
@@ -339,21 +354,20 @@ class Listeners:
     def _note_kept(
         self, transaction: Transaction, session: Session, state: InstanceState[Any], read: Read
     ) -> None:
-        """Note the lock of an object's row, and that the object was not read again."""
+        """Record the lock of an object's row, and that the object was not read again."""
         row, before = row_of(state), self._watched.reads.get(ref(state))
         if row is None:
             return
         kept = before is not None and before is not read
-        refreshes = isinstance(session, LockingSession)  # a lock of ours makes the object fresh
+        refreshes = isinstance(session, LockingSession)  # sa_doclock's locks refresh the object
         if before is not None and kept and not refreshes and not transaction.protects(row, before):
-            for rule in self._watched.rules:
-                rule.kept_values(transaction, row, before, read)
+            self._watched.rules.stale.kept_values(transaction, row, before, read)
         self._watched.acquire(transaction, row, read.lock)
 
     def lock_acquired(
         self, session: Session, document: DocumentKey | LockedName, lock: LockOptions, _: float
     ) -> None:
-        """Note a lock of a LockingSession, which may be in its transaction and not in its SQL."""
+        """Note a lock of a LockingSession, whose SQL may not show it."""
         entity, key = document
         if entity is None or not is_row_lock(lock) or not isinstance(key, tuple):
             return
@@ -367,19 +381,19 @@ class Listeners:
 
     def load(self, state: InstanceState[Any], context: Any) -> None:
         """Remember the SELECT that has read an object."""
-        seen = self._watched.of_object(state)
-        if seen is None or seen.reading is None or context is None:
+        seen = self._sessions.get(state.session_id)
+        read = None if seen is None else seen.reading
+        if seen is None or read is None or context is None:
             return
-        read = seen.reading
-        self._watched.reads.put(state, read)
-        if read.locked and read.locks_rows_of(state.mapper):
-            row = row_of(state)
-            if row is not None:
-                self._watched.acquire(seen.transaction, row, read.lock)
+        self._reads[ref(state, self._forget_read)] = read
+        if read.locked and state.key is not None and read.locks_rows_of(state.mapper):
+            self._guarded_acquire(seen.transaction, row_of(state), read.lock)
 
     def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
         """Remember it likewise; where more is loaded of the row, only for what was read again."""
-        if attributes is None or attributes >= _loaded_columns(state):
+        columns = state.dict.keys() & state.mapper.column_attrs.keys()
+        columns -= {one.key for one in state.mapper.primary_key}
+        if attributes is None or attributes >= columns:
             self.load(state, context)
             self._watched.refreshed.pop(ref(state), None)
             return
@@ -404,60 +418,36 @@ class Listeners:
             self._watched.assigned.put(state, known)
         known[name] = places_of_program()
 
-    def after_insert(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
-        self._note_written("insert", mapper, state)
-
-    def after_update(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
-        self._note_written("update", mapper, state)
-
-    def after_delete(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
-        self._note_written("delete", mapper, state)
-
-    def _note_written(self, kind: str, mapper: Mapper[Any], state: InstanceState[Any]) -> None:
+    def written(
+        self, kind: str, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]
+    ) -> None:
+        """Tell the rules of an object that a flush has written."""
         watched, of = self._watched, ref(state)
         assigned = watched.assigned.pop(of, {})
         added = watched.added.pop(of, None)
-        seen, instance = watched.of_object(state), state.obj()
-        changed = dict(changed_attributes(state)) if kind == "update" else {}
-        if seen is None or instance is None or (kind == "update" and not changed):
+        seen, inserts = watched.of_object(state), kind == "insert"
+        if seen is None:
             return
-        transaction, inserts = seen.transaction, kind == "insert"
-        deleted = row_of(state) if kind == "delete" else None
-        row = deleted or row_written(state)
-        if inserts and row in transaction.deleted:
-            changed = dict(changed_attributes(state))
+        transaction = seen.transaction
+        row = (row_of(state) if kind == "delete" else None) or row_written(state)
+        replaces = kind == "update" or (inserts and row in transaction.deleted)
+        changed = dict(changed_attributes(state)) if replaces else {}
+        if kind == "update" and not changed:
+            return
         places = (added if inserts else None) or seen.lines_of_flush()
         read, refreshed = watched.reads.get(of), watched.refreshed.get(of, {})
         write = Write(kind, row, state, mapper, places, assigned, read, changed, refreshed)
-        for tell in watched.of_writes:
-            tell(transaction, write)
+        watched.rules.wrote(transaction, write)
         if transaction.has_room():
             (transaction.inserted if inserts else transaction.updated).add(row)
             if kind == "delete":
                 transaction.deleted.add(row)
-        if not inserts:  # an UPDATE or DELETE locks the row by itself
+        if not inserts:  # an UPDATE or DELETE itself locks the row
             lock = RowLock(places[0], watched.statements, by_write=True)
             watched.acquire(transaction, row, lock)
 
 
-def _loaded_columns(state: InstanceState[Any]) -> set[str]:
-    columns = state.dict.keys() & state.mapper.column_attrs.keys()
-    return columns - {one.key for one in state.mapper.primary_key}
-
-
 def _names_rows(run: ORMExecuteState) -> bool:
-    """Return whether a SELECT returns objects, and not columns of them."""
     if not isinstance(run.statement, Select):
         return bool(run.all_mappers)
     return any(one["expr"] is one.get("entity") for one in run.statement.column_descriptions)
-
-
-def _tables_of(run: ORMExecuteState) -> Iterator[str]:
-    """Yield the tables of the objects that a SELECT returns."""
-    for mapper in run.all_mappers:
-        yield from (plain_name(one) for one in mapper.tables if isinstance(one, Table))
-
-
-def _waits(statement: Any) -> bool:
-    lock = None if not hasattr(statement, "with_for_update") else for_update_of(statement)
-    return lock is None or not (lock.nowait or lock.skip_locked)

@@ -1,7 +1,7 @@
 """``lock-order-cycle``: transactions lock the same rows, or rows of the same tables, in different orders.
 
-No deadlock has to happen.  Each transaction of the run gives the orders in which it has locked, and
-a cycle of them is a deadlock of transactions that run at once: with the same rows, a certain one.
+No deadlock has to happen.  Each transaction of the run shows the orders in which it locked, and a
+cycle of them is a deadlock of concurrent transactions: with the same rows, a certain one.
 """
 
 from __future__ import annotations
@@ -18,26 +18,24 @@ from .rows import Row, short_name
 from .rules import Rule
 from .transactions import RowLock, Transaction
 
-_MOST_PAIRS: Final = 20_000  # pairs of rows that are remembered, of the run
-_ALL_PAIRS: Final = 8  # of so many rows all pairs are looked at, of more the neighbours
+_MOST_PAIRS: Final = 20_000  # pairs of rows that are remembered during the run
+_ALL_PAIRS: Final = 8  # up to so many rows all pairs are examined, beyond that neighbours
 _MOST_VISITED: Final = 300  # in the search for one cycle
 
 T = TypeVar("T")
 Orders = Mapping[tuple[str, str, str], tuple[tuple[str, str], int]]
-"""A pair of places, and how often, by two classes and the direction of their keys."""
+"""A pair of places, and their count, by two classes and the direction of their keys."""
 
 
 @dataclass(slots=True)
 class _Order:
-    """One row was locked while another was held."""
-
     held_at: str
     locked_at: str
     guards: frozenset[Row]  # rows that were locked before both, in every such transaction
 
 
 class LockOrder(Rule):
-    """Certain where the same rows were locked in both orders."""
+    """Certain if the same rows were locked in both orders."""
 
     code = "lock-order-cycle"
 
@@ -51,7 +49,12 @@ class LockOrder(Rule):
         return self.tally.left_out + self._pairs_left_out
 
     def locked(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
-        if transaction.has_gate or not lock.waits or self.is_test(lock.place):
+        if (
+            not transaction.locks
+            or not lock.waits
+            or transaction.has_gate
+            or self.is_test(lock.place)
+        ):
             return
         held = list(transaction.locks.items())
         first = 0 if len(held) < _ALL_PAIRS else len(held) - 1
@@ -60,15 +63,12 @@ class LockOrder(Rule):
                 continue
             guards = frozenset(one for one, _ in held[: min(position, _ALL_PAIRS)])
             order = _Order(str(of_other.place), str(lock.place), guards)
-            self._note_classes(other, row, order)
+            direction = _direction(other, row)
+            if direction and not guards:
+                of = "order", other.entity, row.entity, direction
+                self.tally.add((*of, order.held_at, order.locked_at))
             if not transaction.has_file_lock:
                 self._note_rows(other, row, order)
-
-    def _note_classes(self, held: Row, row: Row, order: _Order) -> None:
-        direction = _direction(held, row)
-        if direction and not order.guards:
-            places = order.held_at, order.locked_at
-            self.tally.add(("order", held.entity, row.entity, direction, *places))
 
     def _note_rows(self, held: Row, row: Row, order: _Order) -> None:
         after = self._after.setdefault(held, {})
@@ -76,57 +76,48 @@ class LockOrder(Rule):
         if known is None:
             after[row] = order
             self._pairs += 1
-            self._forget_oldest()
+            while self._pairs > _MOST_PAIRS:
+                _, oldest = self._after.popitem(last=False)
+                self._pairs -= len(oldest)
+                self._pairs_left_out += len(oldest)
         elif known.guards <= order.guards:
             return
         else:
             known.guards &= order.guards
         way_back = _way(self._after, row, held, _MOST_VISITED)
-        if way_back is not None and held in self._after:  # else it was the oldest
+        if way_back is not None and held in self._after:  # otherwise it was the oldest
             self._note_cycle(way_back)
-
-    def _forget_oldest(self) -> None:
-        while self._pairs > _MOST_PAIRS:
-            _, oldest = self._after.popitem(last=False)
-            self._pairs -= len(oldest)
-            self._pairs_left_out += len(oldest)
 
     def _note_cycle(self, rows: Sequence[Row]) -> None:
         first = rows.index(min(rows, key=repr))
         cycle = [*rows[first:], *rows[:first]]
         orders = [self._after[held][row] for held, row in _steps(cycle)]
         if frozenset.intersection(*(order.guards for order in orders)):
-            return  # a row that each of them locks first keeps them apart
+            return  # each transaction locks a common row first
         entities = "|".join(row.entity for row in cycle)
         places = "|".join(place for one in orders for place in (one.held_at, one.locked_at))
         self.tally.add(("cycle", entities, places))
 
     def findings(self) -> Iterator[AuditFinding]:
-        """Yield the cycles of rows, and then those of classes that no such cycle has shown."""
+        """Yield the cycles of rows, and then those of classes that no such cycle shows."""
         certain = set()
-        for key, count in self.tally:
-            if key[0] == "cycle":
-                entities = key[1].split("|")
+        orders: dict[tuple[str, str, str], tuple[tuple[str, str], int]] = {}
+        for (kind, *key), count in self.tally:
+            if kind == "cycle":
+                entities = key[0].split("|")
                 certain.add(frozenset(entities))
-                yield self._judge(entities, key[2].split("|"), count, certain=True)
-        orders = self._orders_of_classes()
+                yield self._judge(entities, key[1].split("|"), count, certain=True)
+            else:  # the first pair of places where it was seen
+                held, row, direction, *(held_at, locked_at) = key
+                known, times = orders.get((held, row, direction), ((held_at, locked_at), 0))
+                orders[held, row, direction] = known, times + count
         for entity in {held for held, row, _ in orders if held == row}:
             both = [orders.get((entity, entity, one)) for one in ("ascending", "descending")]
             if all(both) and frozenset({entity}) not in certain:
                 (up, times_up), (down, times_down) = filter(None, both)
-                places = [*up, *down]
-                yield self._judge([entity] * 2, places, times_up + times_down, certain=False)
+                times = times_up + times_down
+                yield self._judge([entity] * 2, [*up, *down], times, certain=False)
         yield from self._cycles_of_classes(orders, certain)
-
-    def _orders_of_classes(self) -> Orders:
-        """Return each order with the first pair of places where it was seen."""
-        orders: dict[tuple[str, str, str], tuple[tuple[str, str], int]] = {}
-        for key, count in self.tally:
-            if key[0] == "order":
-                of, places = key[1:4], key[4:6]
-                known, times = orders.get(of, (places, 0))
-                orders[of] = known, times + count
-        return orders
 
     def _cycles_of_classes(
         self, orders: Orders, shown: set[frozenset[str]]
@@ -159,11 +150,10 @@ def _direction(held: Row, row: Row) -> str:
     try:
         return "ascending" if held.key < row.key else "descending"
     except TypeError:
-        return ""  # keys that have no order
+        return ""  # keys without an order
 
 
 def _steps(cycle: Sequence[T]) -> Iterable[tuple[T, T]]:
-    """Return each element with the one that follows; the first follows the last."""
     return zip(cycle, [*cycle[1:], cycle[0]], strict=True)
 
 

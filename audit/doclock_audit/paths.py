@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from os.path import normpath
 from pathlib import Path
 
 from sa_doclock.testing.instruments import printable
@@ -12,7 +13,7 @@ from .places import in_packages, is_of_tests
 
 
 class Paths:
-    """Shows places of the program as people of this project name them.
+    """Shows places of the program as people in this project name them.
 
     :param root: the folder of the project.
     """
@@ -21,7 +22,7 @@ class Paths:
         self.root = root
 
     def site(self, site: str) -> str:
-        """Return the place with its file relative to the project; that of a test says so."""
+        """Return the place with its file relative to the project; marks those of tests."""
         return f"{self.relative(site)}{' (test)' if self.is_of_tests(site) else ''}"
 
     def relative(self, site: str) -> str:
@@ -30,12 +31,13 @@ class Paths:
         if packaged:
             return printable(packaged)
         try:
-            return printable(Path(site).relative_to(self.root).as_posix())
+            path = Path(normpath(site))  # a test may put "tests/.." on sys.path
+            return printable(path.relative_to(self.root).as_posix())
         except ValueError:
             return printable(site)
 
     def is_of_tests(self, site: str) -> bool:
-        """Return whether a place is one of the tests, and not of the program."""
+        """Return whether a place belongs to the tests, not to the program."""
         return self.is_file_of_tests(site.rpartition(":")[0])
 
     def is_file_of_tests(self, file: str) -> bool:
@@ -43,7 +45,7 @@ class Paths:
         return is_of_tests(self.relative(file))
 
     def text(self, text: str, sites: Sequence[str], *, marks: bool = True) -> str:
-        """Return a text that names these places."""
+        """Return a text with these places."""
         if sites:
             longest_first = sorted(map(re.escape, sites), key=len, reverse=True)
             show = self.site if marks else self.relative
@@ -53,12 +55,12 @@ class Paths:
         return printable(text)
 
 
-def check_writable(file: Path) -> None:
-    """Find out before a run whether its report can be written.
-
-    :raises OSError: it cannot.
-    """
+def check_writable(file: Path, error_of: Callable[[str], Exception]) -> None:
+    """Find out before a run whether its report can be written; if not, raise this error with a text."""
     is_new = not file.exists()
-    file.open("ab").close()
+    try:
+        file.open("ab").close()
+    except OSError as error:
+        raise error_of(f"{file} cannot be written: {error.strerror}") from None
     if is_new:
         file.unlink()

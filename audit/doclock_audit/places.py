@@ -1,14 +1,15 @@
-"""Places: the lines of the program that a statement, an assignment or a lock comes from."""
+"""Places: the lines of the program behind a statement, an assignment or a lock."""
 
 from __future__ import annotations
 
-import inspect
 import os
 import site
 import sys
 import sysconfig
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from inspect import currentframe
 from os import sep
 from pathlib import Path
 from types import FrameType
@@ -27,8 +28,10 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
+_new_place = partial(tuple.__new__, Place)  # as Place() does, in C
+
 Places = tuple[Place, ...]
-"""A place, and those that have called it: the innermost first."""
+"""A place, and those that called it, the innermost first."""
 
 NOWHERE: Final[Places] = (Place("<unknown>", 0),)
 
@@ -47,47 +50,53 @@ _PACKAGES: Final = tuple(
 
 _INSTALLED: Final = (
     *_PACKAGES,
-    # The script of a command, such as pytest, is the outermost frame of all that it runs.
+    # The script of a command, such as pytest, is the outermost frame of a run.
     *(f"{sysconfig.get_paths()[name]}{sep}" for name in ("stdlib", "platstdlib", "scripts")),
 )
 _OTHERS, _PROGRAM, _RUNNER = range(3)
-#: The functions of pytest that call a test or a fixture: what is further out called neither.
+#: The functions of pytest that call a test or a fixture: outer frames belong to neither.
 _RUNNERS: Final = tuple(
     f"{sep}_pytest{sep}{name}.py" for name in ("python", "fixtures", "unittest", "runner")
 )
-# Threads: each use is one operation of a dict or a set, which is atomic; two threads find the same.
+# Threads: each use is one atomic operation of a dict or a set; two threads find the same.
 _kinds: dict[
     str | tuple[str, Any], int
-] = {}  # by file; "<string>" is anybody's, so with its module
-_libraries: set[str] = set()  # files whose frames are passed over
+] = {}  # by file; with the module, because any code may be "<string>"
+_libraries: set[str] = set()  # files whose frames are skipped
 _own_packages: list[str] = []
 _listening: list[RanBy] = []
 
 
 def places_of_program() -> Places:
-    """Return the lines of the program that are being executed, of at most three functions."""
+    """Return the lines of the program that are being executed, in at most three functions."""
     found: list[Place] = []
     libraries = _libraries
-    frame, greenlet = inspect.currentframe(), None
-    while frame is not None:
-        while frame is not None and frame.f_code.co_filename in libraries:  # most are
-            frame = frame.f_back
-        if frame is not None:
+    frame: Any = currentframe()
+    greenlet = None
+    while True:
+        try:
+            while frame.f_code.co_filename in libraries:  # most are
+                frame = frame.f_back
+        except AttributeError:  # noqa: PERF203  # asyncio: who awaits is in the parent
+            greenlet = parent_of(greenlet)
+            if greenlet is None:
+                break
+            frame = greenlet.gr_frame
+        else:
             file = frame.f_code.co_filename
-            kind = _kinds.get(file) or _kind_of(frame)
+            kind = _kinds.get(file)
+            if kind is None:
+                kind = _kind_of(frame)
             if kind == _PROGRAM:
-                found.append(Place(file, frame.f_lineno))
+                found.append(_new_place((file, frame.f_lineno)))
             if kind == _RUNNER or len(found) == _DEPTH:
                 break
             frame = frame.f_back
-        if frame is None:  # asyncio: who awaits is in the parent
-            greenlet = parent_of(greenlet)
-            frame = None if greenlet is None else greenlet.gr_frame
     return _noted(found, frames)
 
 
 def waiting_places(thread: int, task: Any) -> Places:
-    """Return the lines under which a thread, or a task of asyncio, waits or works."""
+    """Return the lines at which a thread, or a task of asyncio, waits or works."""
     awaited = list(_awaited(task.get_coro())) if task is not None and not task.done() else []
     frames_of_it = reversed(awaited) if awaited else _frames_of(thread)
     stack = [one for one in frames_of_it if not one.f_code.co_filename.startswith("<")]
@@ -96,7 +105,7 @@ def waiting_places(thread: int, task: Any) -> Places:
 
 
 def is_of_migration() -> bool:
-    """Return whether a migration of Alembic is being executed, which runs alone."""
+    """Return whether a migration of Alembic is running, which runs alone."""
     return any(
         frame.f_globals.keys() >= _MIGRATION
         or str(frame.f_globals.get("__name__", "")).startswith("alembic.")
@@ -105,7 +114,7 @@ def is_of_migration() -> bool:
 
 
 def _awaited(coroutine: Any) -> Iterator[FrameType]:
-    """Yield the frames of a coroutine and of those that it awaits; none where it runs."""
+    """Yield the frames of a coroutine and of those that it awaits; none while it runs."""
     while coroutine is not None:
         if getattr(coroutine, "cr_running", False):
             return
@@ -131,7 +140,7 @@ def _noted(found: Sequence[Place], stack: Callable[[], Iterable[FrameType]]) -> 
 
 
 def _of_program(stack: Iterable[FrameType]) -> Iterator[FrameType]:
-    """Yield the frames of the program, as far out as the test or the fixture that is running."""
+    """Yield the frames of the program, out to the running test or fixture."""
     for frame in stack:
         kind = _kind_of(frame)
         if kind == _RUNNER:
@@ -160,7 +169,7 @@ def _kind_of(frame: FrameType) -> int:
 
 
 def files_of_program() -> frozenset[str]:
-    """Return the files of the program that were executed, and those whose functions they import by name."""
+    """Return the executed files of the program, and those whose functions they import by name."""
     seen = {str(key) for key, kind in list(_kinds.items()) if kind == _PROGRAM}
     modules = {getattr(one, "__file__", None): one for one in list(sys.modules.values())}
     for module in filter(None, map(modules.get, list(seen))):
@@ -179,12 +188,12 @@ def _forget_kinds() -> None:
 
 
 def in_packages(file: str) -> str:
-    """Return the path of a file of an installed package below their folder; of others, nothing."""
+    """Return the path of an installed package's file below the packages' folder, or ""."""
     return next((file[len(one) :] for one in _PACKAGES if file.startswith(one)), "")
 
 
 def is_of_own_package(file: str) -> bool:
-    """Return whether a file is of an installed package that is the program's own."""
+    """Return whether a file belongs to an installed package that is the program's own."""
     name = in_packages(file).partition(sep)[0]
     return name.removesuffix(".py") in _own_packages
 
@@ -199,7 +208,7 @@ _FOLDERS_OF_TESTS: Final = frozenset({"test", "tests", "testing"})
 
 
 def is_of_tests(path: str) -> bool:
-    """Return whether a file, by its path in the project, is one of tests."""
+    """Return whether a file, by its path in the project, contains tests."""
     *folders, name = Path(path).parts or ("",)
     stem = name.removesuffix(".py")
     return (
@@ -210,13 +219,13 @@ def is_of_tests(path: str) -> bool:
     )
 
 
-_MOST_TESTS: Final = 20  # of each line
+_MOST_TESTS: Final = 20  # for each line
 
 
 class RanBy:
     """The tests that ran a line of the program, each with the lines that called it there.
 
-    Of each line the first 20 tests are remembered.
+    For each line, the first 20 tests are remembered.
     """
 
     def __init__(self) -> None:
@@ -239,15 +248,13 @@ class RanBy:
     def note(self, place: Place, stack: Callable[[], Iterable[FrameType]]) -> None:
         """Note that this line runs.
 
-        :param stack: the frames that have called it, the innermost first.
+        :param stack: the calling frames, the innermost first.
         """
         tests = self._tests.get(place)
         if tests is None:
             tests = self._tests[place] = {}
-        if len(tests) < _MOST_TESTS:
-            test = _current_test()
-            if test not in tests:
-                tests[test] = _callers(place, stack())
+        if len(tests) < _MOST_TESTS and (test := _current_test()) not in tests:
+            tests[test] = _callers(place, stack())
 
     def tests_of(self, sites: Collection[str]) -> list[str]:
         """Return the tests that ran all of these lines, by their node ids."""
@@ -266,11 +273,11 @@ class RanBy:
         return self._tests.get(Place(file, int(line)), {})
 
     def export(self) -> list[Any]:
-        """Return what is known, for ``merge()`` in another process."""
+        """Return everything known, for ``merge()`` in another process."""
         return [[*place, tests] for place, tests in self._tests.items()]
 
     def merge(self, exported: list[Any]) -> None:
-        """Add what is known in another process."""
+        """Add the knowledge of another process."""
         for file, line, tests in exported:
             mine = self._tests.setdefault(Place(file, line), {})
             for test, callers in tests.items():
@@ -279,7 +286,7 @@ class RanBy:
 
 
 def _current_test() -> str:
-    """Return the node id of the test that pytest runs in this process; else nothing."""
+    """Return the node id of the test that pytest runs in this process, or ""."""
     if "pytest" not in sys.modules:  # of a process that started this one
         return ""
     return os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
@@ -289,7 +296,6 @@ _MOST_CALLERS: Final = 3
 
 
 def _callers(place: Place, stack: Iterable[FrameType]) -> tuple[str, ...]:
-    """Return the line of each file that has called this one, the nearest first."""
     by_file: dict[str, Place] = {}
     for frame in _of_program(stack):
         file = frame.f_code.co_filename

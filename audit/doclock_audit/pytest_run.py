@@ -1,4 +1,4 @@
-"""``--doclock-audit``: the whole run under audit(), that of pytest-xdist's workers included."""
+"""``--doclock-audit``: the whole run under audit(), including pytest-xdist's workers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,14 @@ _OUTPUT: Final = "sa_doclock_audit"
 _SUFFIXES: Final = (".json", ".sarif")
 
 
-def _check_writable(file: Path) -> None:
-    try:
-        check_writable(file)
-    except OSError as error:
-        raise pytest.UsageError(f"{file} cannot be written: {error.strerror}") from None
-
-
 class RunAudit:
     """Watches from the configuration on, and reports at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
         """Begin to watch.
 
-        :raises pytest.UsageError: the name of a file does not tell its format, or it cannot be written.
+        :raises pytest.UsageError: the file's extension names no format, or the file cannot be
+            written.
         """
         file, html = config.getoption("doclock_audit"), config.getoption("doclock_audit_html")
         if file and Path(file).suffix not in _SUFFIXES:
@@ -38,20 +32,23 @@ class RunAudit:
         self._folder = config.invocation_params.dir
         if not hasattr(config, "workerinput"):  # a worker of pytest-xdist writes none
             for one in filter(None, self._files):
-                _check_writable(self._folder / one)
+                check_writable(self._folder / one, pytest.UsageError)
         self._config = config
         packages = config.getoption("doclock_audit_package")
-        self._audit = Audit(packages=packages, root=config.rootpath, tests_alone=True)
+        # pytest.ini may be in the folder of the tests, and pytest may run there: the outer one is the project's.
+        outer = config.rootpath.is_relative_to(self._folder)
+        root = self._folder if outer else config.rootpath
+        self._audit = Audit(packages=packages, root=root, tests_alone=True)
         self._watching = ExitStack()
         self._watching.enter_context(self._audit.watching())
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Give a worker's findings to its controller; fail, and write the file, in the controller."""
+        """Pass a worker's findings to its controller; in the controller, fail, and write the file."""
         self._watching.close()
         output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
         if output is not None:
-            output[_OUTPUT] = json.dumps(self._audit.export())  # xdist sends plain types alone
+            output[_OUTPUT] = json.dumps(self._audit.export())  # xdist sends only plain types
             return
         errors = any(one.severity == "error" for one in self._audit.findings)
         if errors and self._config.getoption("doclock_audit_strict"):
@@ -67,7 +64,7 @@ class RunAudit:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Add what a worker has found; nothing comes of one that has crashed."""
+        """Add a worker's findings; a crashed worker has none."""
         exported = getattr(node, "workeroutput", {}).get(_OUTPUT)
         if exported is not None:
             self._audit.merge(json.loads(exported))
@@ -82,5 +79,5 @@ class RunAudit:
             terminalreporter.write_line(f"written to {file}")
 
     def pytest_unconfigure(self) -> None:
-        """Watch no more, where the run has ended before its tests."""
+        """Stop watching if the run ended before its tests."""
         self._watching.close()

@@ -1,4 +1,4 @@
-"""Rows of mapped classes: their keys, and the rows that they refer to by a foreign key."""
+"""Rows of mapped classes: their keys, and the rows to which they refer by a foreign key."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ V = TypeVar("V")
 
 
 class ByObject(dict["ref[K]", V]):
-    """A value for each object, which it does not keep alive: a WeakKeyDictionary that is quick.
+    """A value for each object, which it does not keep alive: a fast WeakKeyDictionary.
 
-    ``get(ref(key))`` reads it; a thread that takes a list of its values first may go through them.
+    ``get(ref(key))`` reads it; a thread may iterate over a list of its values.
     """
 
     def put(self, key: K, value: V) -> None:
@@ -34,12 +34,12 @@ class Row(NamedTuple):
 
 
 class Header(NamedTuple):
-    """A table that a class refers to by a foreign key on its whole primary key."""
+    """A table to which a class refers by a foreign key on its whole primary key."""
 
     entity: str
     foreign_key: tuple[str, ...]  # attributes of the class, in the order of the header's key
     collection: str | None  # the header's relationship to the class
-    owns: bool  # the header's relationship deletes rows that it loses
+    owns: bool  # the header's relationship deletes rows removed from it
 
 
 # Threads: the audit's listeners run in one thread at a time.
@@ -60,7 +60,7 @@ def entity_name(mapper: Mapper[Any]) -> str:
 
 
 def row_written(state: InstanceState[Any]) -> Row:
-    """Return the row of an object that was written just now, whose identity key is not yet the new one."""
+    """Return the row of a just written object, whose identity key is not yet the new one."""
     mapper, values = state.mapper, state.dict
     names = _keys.get(ref(mapper))
     if names is None:
@@ -75,19 +75,21 @@ def entity_of_class(root: type[Any]) -> str:
 
 
 def entity_of_table(table: Table) -> str:
-    """Return the name of the class whose rows a table has; the table's own where none is mapped to it."""
+    """Return the name of the class whose rows a table has; the table's own if no class maps it."""
     found = _entities.get(table)
     if found is None:
-        for mapper in all_mappers():
-            for one in mapper.tables:
-                if isinstance(one, Table):
-                    _entities.setdefault(one, entity_name(mapper))
-        found = _entities.setdefault(table, str(table.key))
+        mapper = mapper_of_table(table)
+        found = _entities[table] = str(table.key) if mapper is None else entity_name(mapper)
     return found
 
 
+def mapper_of_table(table: Table) -> Mapper[Any] | None:
+    """Return a mapper whose rows this table has."""
+    return next((mapper for mapper in all_mappers() if table in mapper.tables), None)
+
+
 def attributes_of(table: Table) -> Mapping[str, frozenset[str]]:
-    """Return the names that the program has for each column of a table: its key, and those of attributes."""
+    """Return the program's names for each column of a table: its key, and those of attributes."""
     found = _attributes.get(table)
     if found is None:
         names = {key: {key} for key in table.columns.keys()}  # noqa: SIM118  # a collection of columns
@@ -101,7 +103,7 @@ def attributes_of(table: Table) -> Mapping[str, frozenset[str]]:
 
 
 def mapper_of_statement(statement: Any) -> Mapper[Any] | None:
-    """Return the mapper of an INSERT or UPDATE; None for one of a table."""
+    """Return the mapper of an INSERT or UPDATE; None if it names a table."""
     entity = statement.entity_description.get("entity") if statement.is_dml else None
     found = None if entity is None else inspect(entity, raiseerr=False)
     return None if found is None else found.mapper
@@ -118,16 +120,14 @@ def row_of(state: InstanceState[Any]) -> Row | None:
 
 
 def changed_attributes(state: InstanceState[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the column attributes that have another value than the row had, with the new value.
+    """Yield the column attributes whose value differs from the row's old one, with the new value.
 
-    After the flush, those that an SQL expression has set are expired and not among them.
+    After the flush, those set by an SQL expression are expired and omitted.
     """
-    unmodified, attributes = state.unmodified, state.attrs
-    for name in state.mapper.column_attrs.keys():  # noqa: SIM118  # no dict
-        if name not in unmodified:
-            history = attributes[name].history
-            if history.added and list(history.added) != list(history.deleted or ()):
-                yield name, history.added[0]
+    columns, values = state.mapper.column_attrs, state.dict
+    for name, old in state.committed_state.items():
+        if name in values and name in columns and [values[name]] != [old]:
+            yield name, values[name]
 
 
 def headers_of(mapper: Mapper[Any]) -> tuple[Header, ...]:
@@ -166,7 +166,7 @@ def _header(
 def _collection(
     parent: Mapper[Any], mapper: Mapper[Any], columns: Sequence[Any]
 ) -> tuple[str | None, bool]:
-    """Return the relationship from a header to this class, and whether it deletes what it loses."""
+    """Return the relationship from a header to this class, and whether it deletes removed rows."""
     for relationship in parent.relationships:
         down = relationship.direction is RelationshipDirection.ONETOMANY
         same = relationship.mapper.base_mapper is mapper.base_mapper
@@ -176,7 +176,7 @@ def _collection(
 
 
 def header_rows(state: InstanceState[Any]) -> Iterator[tuple[Header, Row]]:
-    """Yield the rows that this object's row refers to, as far as its foreign keys are loaded."""
+    """Yield the rows to which this object's row refers, as far as its foreign keys are loaded."""
     values = state.dict
     for header in headers_of(state.mapper):
         key = tuple(values.get(name) for name in header.foreign_key)
@@ -187,7 +187,7 @@ def header_rows(state: InstanceState[Any]) -> Iterator[tuple[Header, Row]]:
 def header_rows_of_values(
     mapper: Mapper[Any], values: Mapping[str, Any]
 ) -> Iterator[tuple[Header, Row]]:
-    """Yield the rows that a row with these values, by column, refers to."""
+    """Yield the rows to which a row with these values, by column, refers."""
     for header in headers_of(mapper):
         columns = [mapper.column_attrs[name].columns[0].key for name in header.foreign_key]
         key = tuple(values.get(column) for column in columns)

@@ -1,11 +1,11 @@
-"""The rules: they are told what a transaction does, and count what they have found."""
+"""The rules: they learn what a transaction does, and count their findings."""
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Table
 
@@ -26,11 +26,13 @@ from .sent import Sent, Value, WriteSent, plain_name
 from .source import reaches_driver
 from .transactions import Read, RowLock, Transaction, Write
 
+K = TypeVar("K")
+V = TypeVar("V")
 HeaderRows = Iterable[tuple[Header, Row]]
 Rows = Sequence[Mapping[str, Any]]
 
 LIMIT: Final = 2_000
-"""The number of different things that a tally keeps; more are counted together."""
+"""The number of different keys in a tally; the rest are counted together."""
 
 
 class Tally:
@@ -40,7 +42,7 @@ class Tally:
         self._counts: dict[tuple[Any, ...], int] = {}
         self._limit = limit
         self.left_out = 0
-        """The number of observations that have found no room."""
+        """The number of observations beyond the limit."""
 
     def add(self, key: tuple[Any, ...], times: int = 1) -> None:
         """Count this key."""
@@ -55,6 +57,12 @@ class Tally:
     def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]:
         return iter(list(self._counts.items()))
 
+    def strongest(self) -> Iterator[tuple[tuple[Any, ...], bool, int]]:
+        """Yield each key without its end, whether that is true, and the count: true where both are there."""
+        for (*key, certain), times in self:
+            if certain or (*key, True) not in self:
+                yield tuple(key), certain, times
+
     def export(self) -> list[Any]:
         """Return the counts as lists, which ``merge()`` of another process takes."""
         return [self.left_out, *([*key, times] for key, times in self)]
@@ -68,92 +76,45 @@ class Tally:
 
 
 class Rule:
-    """One code of findings.  A rule overrides the methods of the events that it needs."""
+    """One code of findings.  Listeners call the methods of its events."""
 
     code: ClassVar[str]
 
     def __init__(self) -> None:
         self.tally = Tally()
         self.is_of_tests: Callable[[str], bool] | None = None
-        """Return whether a file has tests: nobody else runs its lines at the same time."""
+        """Return whether a file contains tests: nobody else runs its lines at the same time."""
 
     def is_test(self, place: Place) -> bool:
-        """Return whether a line is one of a test."""
+        """Return whether a line belongs to a test."""
         return self.is_of_tests is not None and self.is_of_tests(place.file)
 
     def without_tests(self, places: Places) -> Places:
-        """Return the line, and those of the program that have called it."""
+        """Return the line, and the program's lines that called it."""
         if self.is_of_tests is None:
             return places
         return (places[0], *(one for one in places[1:] if not self.is_test(one)))
 
-    def locked(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
-        """Learn of a row lock, before the transaction has it."""
-
-    def kept_values(self, transaction: Transaction, row: Row, before: Read, read: Read) -> None:
-        """Learn that a row was locked whose object keeps the values of an earlier read."""
-
-    def wrote(self, transaction: Transaction, write: Write) -> None:
-        """Learn of a row that a flush has written, before the transaction has its lock."""
-
-    def updated(
-        self,
-        transaction: Transaction,
-        update: WriteSent,
-        values: tuple[Value, ...],
-        row: Row | None,
-        places: Places,
+    def count_at_end(
+        self, transaction: Transaction, key: tuple[Any, ...], certain: Callable[[bool], bool]
     ) -> None:
-        """Learn of a row that the program has overwritten by a statement of its own."""
+        """Count the key when the transaction ends.
 
-    def inserted(
-        self, transaction: Transaction, detail: str, headers: HeaderRows, place: Place
-    ) -> None:
-        """Learn of an INSERT that the program has sent itself, and of the rows that it refers to."""
-
-    def inserted_values(
-        self,
-        transaction: Transaction,
-        table: Table,
-        values: Mapping[str, Any],
-        headers: HeaderRows,
-        places: Places,
-        names: Mapping[str, str],
-    ) -> None:
-        """Learn of the values of a new row, by the keys of the columns.
-
-        :param names: those that parameters of a text have, by column.
+        :param certain: called then, with whether it was committed.
         """
-
-    def read_table(
-        self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
-    ) -> None:
-        """Learn of a SELECT that locks nothing, and the number of statements so far."""
-
-    def without_effect(
-        self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
-    ) -> None:
-        """Learn of a lock that was asked for, and that the database does not get."""
-
-    def was_idle(
-        self, transaction: Transaction, seconds: float, place: Place, *, seen: bool
-    ) -> None:
-        """Learn how long no statement has run.
-
-        :param place: the line under which it waited, if it was seen to; else that of the next statement.
-        """
+        transaction.later(lambda committed: self.tally.add((*key, certain(committed))))
 
     def export(self) -> Any:
-        """Return what it has found, as lists, texts and numbers."""
+        """Return its counts, as lists, texts and numbers."""
         return self.tally.export()
 
     def merge(self, exported: Any) -> None:
-        """Add what the same rule has found in another process."""
+        """Add the counts of the same rule in another process."""
         self.tally.merge(exported)
 
     @property
     def left_out(self) -> int:
-        """The number of observations that have found no room."""
+        """The number of observations beyond the limit."""
         return self.tally.left_out
 
     def findings(self) -> Iterator[AuditFinding]:
@@ -164,22 +125,28 @@ class Rule:
         self, certain: bool, message: str, sites: tuple[str, ...], cure: str, count: int
     ) -> AuditFinding:
         if self.is_of_tests is not None:
-            certain = certain and not any(self.is_of_tests(_file_of(one)) for one in sites[:2])
+            files = (one.rpartition(":")[0] for one in sites[:2])
+            certain = certain and not any(map(self.is_of_tests, files))
         severity: Severity = "error" if certain else "warning"
         places = tuple(dict.fromkeys(site for site in sites if site != str(NOWHERE[0])))
         return AuditFinding(self.code, severity, certain, message, places, cure, count)
 
 
-def _file_of(site: str) -> str:
-    return site.rpartition(":")[0]
+def keep_last(values: OrderedDict[K, V], key: K, value: V, number: int) -> V:
+    """Put the value at the end, and keep no more than so many; return it."""
+    values.pop(key, None)
+    values[key] = value
+    if len(values) > number:
+        values.popitem(last=False)
+    return value
 
 
-_MOST_TABLES: Final = 500
+MOST_TABLES: Final = 500
 _MOST_PLACES: Final = 50  # for each table
 
 
 class LostUpdate(Rule):
-    """Certain where the source shows that the new value depends on the old one."""
+    """Certain if the source shows that the new value depends on the old one."""
 
     code = "lost-update"
 
@@ -188,18 +155,23 @@ class LostUpdate(Rule):
         self._reads: OrderedDict[str, dict[Place, int]] = OrderedDict()
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
-        if write.kind == "insert" and write.row in transaction.deleted:
-            self._wrote_again(transaction, write)
+        if write.kind == "insert" and write.row in transaction.deleted:  # it is overwritten
+            table: Any = write.mapper.local_table
+            values = tuple(Value(name, frozenset({name})) for name in write.changed)
+            overwrites = WriteSent(table, (), frozenset(), None)
+            self.updated(transaction, overwrites, values, write.row, write.places)
         read = write.read
         if write.kind == "update" and read and not _is_protected(transaction, write, read):
             self._changed(transaction, write, read)
 
     def _changed(self, transaction: Transaction, write: Write, read: Read) -> None:
-        attributes = tuple(one for one in write.changed if not write.is_fresh(one, transaction))
+        attributes = [*write.changed]
+        if write.refreshed:
+            attributes = [one for one in attributes if not write.is_fresh(one, transaction)]
         if self.is_of_tests is not None:
             assigned = {name: self.without_tests(of) for name, of in write.assigned.items()}
             write = replace(write, assigned=assigned)
-        computed = tuple(name for name in attributes if write.depends_on(read, name))
+        computed = [name for name in attributes if write.depends_on(read, name)]
         names = computed or attributes
         if names:
             place = write.assigned.get(names[0], write.places)[0]
@@ -207,23 +179,15 @@ class LostUpdate(Rule):
             of = write.row.entity, ", ".join(names)
             self._note(transaction, *of, read.place, place, write.places[0], certain=bool(seen))
 
-    def _wrote_again(self, transaction: Transaction, write: Write) -> None:
-        """Judge a row that was deleted and is inserted again: it is overwritten."""
-        table: Any = write.mapper.local_table
-        names = (Value(name, frozenset({name})) for name in write.changed)
-        update = WriteSent(table, (), frozenset(), None)
-        self.updated(transaction, update, tuple(names), write.row, write.places)
-
-    def read_table(
-        self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
-    ) -> None:
+    def read_table(self, sent: Sent, places: Places, number: int) -> None:
         """Remember the line, for an UPDATE whose values are computed from what it has read."""
+        place = places[0]
         for table in sent.tables:
-            known = self._reads.setdefault(table, {})
-            if places[0] in known or len(known) < _MOST_PLACES:
-                known[places[0]] = number
-            if len(self._reads) > _MOST_TABLES:
-                self._reads.popitem(last=False)
+            known = self._reads.get(table)
+            if known is None:
+                known = keep_last(self._reads, table, {}, MOST_TABLES)
+            if place in known or len(known) < _MOST_PLACES:
+                known[place] = number
 
     def updated(
         self,
@@ -233,7 +197,7 @@ class LostUpdate(Rule):
         row: Row | None,
         places: Places,
     ) -> None:
-        if update.conditions or transaction.has_wide_lock or transaction.finds_conflicts:
+        if update.conditions or transaction.has_wide_lock or transaction.protection.finds_conflicts:
             return  # with other conditions than the key it is compare and set
         table = plain_name(update.table)
         lock = None if row is None else transaction.locks.get(row)
@@ -250,15 +214,14 @@ class LostUpdate(Rule):
     def _note(
         self, transaction: Transaction, entity: str, names: str, *places: Place, certain: bool
     ) -> None:
-        # Only what would be certain is looked at closely.
+        # Only an otherwise certain finding is examined further.
         alone = certain and (is_of_migration() or any(map(self.is_test, places[:2])))
-        key = (entity, names, *map(str, places))
-
-        def end(committed: bool) -> None:
-            proved = certain and committed and not alone and not transaction.changes_schema
-            self.tally.add((*key, proved))
-
-        transaction.later(end)
+        proves = certain and not alone
+        self.count_at_end(
+            transaction,
+            (entity, names, *map(str, places)),
+            lambda committed: proves and committed and not transaction.changes_schema,
+        )
 
     def findings(self) -> Iterator[AuditFinding]:
         columns: dict[tuple[Any, ...], dict[str, int]] = {}  # those of one finding, with its count
@@ -280,22 +243,23 @@ class LostUpdate(Rule):
 
 
 def _is_protected(transaction: Transaction, write: Write, read: Read) -> bool:
-    """Return whether no change of another can get lost."""
     if write.mapper.version_id_col is not None:
         return True
-    headers = frozenset(row for _, row in header_rows(write.state))
+    headers = {row for _, row in header_rows(write.state)} if transaction.locks else set()
     if transaction.protects(write.row, read, headers):
         return True
     if write.row in transaction.stale:
         return True  # a finding of another rule
-    tables = [plain_name(table) for table in write.mapper.tables if isinstance(table, Table)]
-    return any(transaction.protects_table(table, read.number) for table in tables)
+    return bool(transaction.tables_locked) and any(
+        transaction.protects_table(plain_name(table), read.number)
+        for table in write.mapper.tables
+        if isinstance(table, Table)
+    )
 
 
 def _computed(
     update: WriteSent, values: tuple[Value, ...], places: Places, read: Place
 ) -> Iterator[str]:
-    """Yield the columns whose new values are computed from what that line has read."""
     by_column = attributes_of(update.table)
     every = frozenset().union(*by_column.values())
     for name, given_as in values:
@@ -305,28 +269,24 @@ def _computed(
 
 
 class _Pair(NamedTuple):
-    """A header's class, the class of its details, and the relationship between them."""
-
     header: str
     detail: str
     collection: str | None
 
 
 class DetailWithoutHeader(Rule):
-    """Certain where the header depends on its details.
+    """Certain if the header depends on its details.
 
-    That is where a transaction that has locked the header writes it too, and has read its details or
-    has a relationship that deletes those that it loses.  A detail whose own row is locked is none.
+    It does if a transaction that has locked the header also writes it, and has read its details or
+    has a relationship that deletes removed ones.  A detail whose own row is locked is no finding.
     """
 
     code = "detail-without-header"
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
-        own = transaction.locks.get(write.row)
-        if own is not None and not own.by_write:
-            return
-        detail = entity_name(write.mapper)
-        self.inserted(transaction, detail, header_rows(write.state), write.place)
+        own, headers = transaction.locks.get(write.row), [*header_rows(write.state)]
+        if headers and (own is None or own.by_write):
+            self.inserted(transaction, entity_name(write.mapper), headers, write.place)
 
     def inserted(
         self, transaction: Transaction, detail: str, headers: HeaderRows, place: Place
@@ -339,23 +299,18 @@ class DetailWithoutHeader(Rule):
             if row in transaction.inserted or row.entity in transaction.inserted_into:
                 continue  # a new document
             if lock is None:
-                self._note_unlocked(transaction, pair, place)
+                self.tally.add(("unlocked", *pair, str(place), reaches_driver((place,))))
             elif not lock.by_write:
                 self._note_locked(transaction, pair, header, row, lock)
-
-    def _note_unlocked(self, transaction: Transaction, pair: _Pair, place: Place) -> None:
-        unseen = reaches_driver((place,))
-        transaction.later(lambda _: self.tally.add(("unlocked", *pair, str(place), unseen)))
 
     def _note_locked(
         self, transaction: Transaction, pair: _Pair, header: Header, row: Row, lock: RowLock
     ) -> None:
-        def end(_committed: bool) -> None:
+        def depends(_: bool) -> bool:
             belongs = header.owns or pair.detail in transaction.read_after_lock
-            depends = belongs and row in transaction.updated
-            self.tally.add(("locked", *pair, str(lock.place), depends))
+            return belongs and row in transaction.updated
 
-        transaction.later(end)
+        self.count_at_end(transaction, ("locked", *pair, str(lock.place)), depends)
 
     def findings(self) -> Iterator[AuditFinding]:
         locked: dict[_Pair, dict[str, bool]] = defaultdict(dict)
@@ -384,19 +339,18 @@ class DetailWithoutHeader(Rule):
 
 
 class StaleAfterLock(Rule):
-    """Certain where a value is then written that depends on the old ones."""
+    """Certain if a value is then written that depends on the old ones."""
 
     code = "stale-after-lock"
 
     def kept_values(self, transaction: Transaction, row: Row, before: Read, read: Read) -> None:
-        """Note the two reads; the end of the transaction tells what has come of it."""
+        """Note the two reads; the end of the transaction shows whether it matters."""
         transaction.stale[row] = before
-        key = (row.entity, str(before.place), str(read.place))
-
-        def end(committed: bool) -> None:
-            self.tally.add((*key, committed and row in transaction.computed_from_stale))
-
-        transaction.later(end)
+        self.count_at_end(
+            transaction,
+            (row.entity, str(before.place), str(read.place)),
+            lambda committed: committed and row in transaction.computed_from_stale,
+        )
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
         before = transaction.stale.get(write.row)
@@ -407,9 +361,7 @@ class StaleAfterLock(Rule):
             transaction.computed_from_stale |= {write.row}
 
     def findings(self) -> Iterator[AuditFinding]:
-        for (entity, before, locked, certain), count in self.tally:
-            if not certain and (entity, before, locked, True) in self.tally:
-                continue
+        for (entity, before, locked), certain, count in self.tally.strongest():
             name = short_name(entity)
             then = "and is then written" if certain else "until it is refreshed"
             message = (
@@ -421,26 +373,21 @@ class StaleAfterLock(Rule):
 
 
 class LockWithoutEffect(Rule):
-    """Certain where the transaction then changes rows of the table: the text that was sent tells."""
+    """Certain if the transaction then changes rows of the table: the sent text shows it."""
 
     code = "lock-without-effect"
 
     def without_effect(
         self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
     ) -> None:
-        key = (", ".join(sorted(sent.tables)), database, reason, str(place))
-
-        def end(_committed: bool) -> None:
-            changes = transaction.written & sent.tables if sent.tables else transaction.written
-            self.tally.add((*key, bool(changes)))
-
-        transaction.later(end)
+        self.count_at_end(
+            transaction,
+            (", ".join(sorted(sent.tables)), database, reason, str(place)),
+            lambda _: bool(transaction.written & (sent.tables or transaction.written)),
+        )
 
     def findings(self) -> Iterator[AuditFinding]:
-        for (*key, certain), count in self.tally:
-            if not certain and (*key, True) in self.tally:
-                continue
-            tables, database, reason, place = key
+        for (tables, database, reason, place), certain, count in self.tally.strongest():
             of = f" of {tables}" if tables else ""
             message = f"the lock{of} at {place} has no effect on {database}: {reason}"
             yield self._finding(certain, message, (place,), cures.lock_without_effect(), count)
@@ -451,10 +398,10 @@ HOLD_LIMIT: Final = 0.2
 
 
 class LongHold(Rule):
-    """Certain, and no more than a warning: nothing gets lost, but others wait.
+    """Certain, but only a warning: nothing is lost, but others wait.
 
-    Without a lock, a transaction keeps a connection of the pool, and the server the old rows.  The next
-    statement does not tell why it came late, so such a wait is reported where it was seen.
+    Without a lock, a transaction keeps a connection of the pool, and the server the old rows.  The
+    next statement does not show why it came late, so such a wait is reported where it was seen.
     """
 
     code = "long-hold"
@@ -468,17 +415,13 @@ class LongHold(Rule):
         self, transaction: Transaction, seconds: float, place: Place, *, seen: bool
     ) -> None:
         lock = transaction.first_lock
-        if seconds < self._hold_limit or (
-            lock is None and self._is_no_wait(transaction, place, seen)
-        ):
+        is_no_wait = not seen or transaction.changes_schema or self.is_test(place)
+        if seconds < self._hold_limit or (lock is None and is_no_wait):
             return
         key = ("" if lock is None else str(lock), str(place), "under" if seen else "before")
         self.tally.add(key)
         if key in self.tally:
             self._longest[key] = max(seconds, self._longest.get(key, 0.0))
-
-    def _is_no_wait(self, transaction: Transaction, place: Place, seen: bool) -> bool:
-        return not seen or transaction.changes_schema or self.is_test(place)
 
     def export(self) -> Any:
         return [self.tally.export(), [[*key, longest] for key, longest in self._longest.items()]]

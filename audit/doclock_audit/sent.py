@@ -53,9 +53,9 @@ _WIDE_LOCK: Final = re.compile(
     r"\bpg_(?:try_)?advisory_(?:xact_)?lock|\bGET_LOCK\s*\(|\bsp_getapplock\b|^\s*LOCK\s+TABLES?\b",
     re.IGNORECASE,
 )
-#: The write lock of an SQLite file, in which there are no row locks.
+#: The write lock of an SQLite file, which has no row locks.
 _FILE_LOCK: Final = re.compile(r"^\s*BEGIN\s+(?:IMMEDIATE|EXCLUSIVE)\b", re.IGNORECASE)
-#: A transaction of SQLite that begins before its first read: a write after another's commit is an error.
+#: A transaction of SQLite that begins before its first read: a later write may be an error.
 _BEGIN: Final = re.compile(r"^\s*BEGIN\b", re.IGNORECASE)
 _END: Final = re.compile(
     r"^\s*(?:COMMIT|END|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO))\b", re.IGNORECASE
@@ -82,13 +82,20 @@ _VALUES: Final = re.compile(
     r"(?:ON\s+CONFLICT\b.*?\bDO\s+NOTHING)?(?:\s*RETURNING\s.*)?;?\s*$",
     re.IGNORECASE | re.DOTALL,
 )
+_WITH_SELECT: Final = re.compile(
+    r"^\s*INSERT\s+INTO\s+(?P<table>[\w.\"`\[\]]+)\s*\((?P<columns>[^()]*)\)"
+    r"(?P<body>.*?\b(?:VALUES\s*\(|SELECT\b)(?P<values>.*\b(?:SELECT|FROM)\b.*))$",
+    re.IGNORECASE | re.DOTALL,
+)
+_WORD: Final = re.compile(r"[(),]|\w+|[^(),\w]+")
+_NEXT: Final = re.compile(r"\bcount\s*\(|\bmax\s*\(.*\+", re.IGNORECASE | re.DOTALL)
 _OF_NEW_ROW: Final = re.compile(r"^(?:excluded\.|VALUES\s*\()\s*([\w\"`]+)\s*\)?$", re.IGNORECASE)
 _SAVEPOINT: Final = re.compile(
     r"^\s*(?P<verb>SAVEPOINT|RELEASE(?:\s+SAVEPOINT)?"
     r"|ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)\s+(?P<name>[\w\"`]+)",
     re.IGNORECASE,
 )
-#: What a text has for values: parameters in the ways of all drivers, texts and numbers; and what looks so.
+#: The values in a text: parameters in the styles of all drivers, literals, numbers and the like.
 _VALUE: Final = re.compile(
     r"(?P<text>'(?:[^']|'')*')|(?P<other>\"[^\"]*\"|`[^`]*`|%%|::\w+)|%\((?P<name>\w+)\)s|(?P<position>%s|\?)"
     r"|[$:](?P<number>\d+)\b|(?P<named>:\w+)|(?<![\w.])(?P<digits>-?\d+(?:\.\d+)?)\b"
@@ -123,54 +130,70 @@ class WriteSent:
 class Condition:
     """The rows of a table that a SELECT reads, or locks.
 
+    :ivar name: of the table, as a text may have it.
     :ivar equal: columns that are equal to a parameter, with its name.
     :ivar exact: there is no other condition, but ``within``.
     :ivar within: columns that are one of a list of values.
     """
 
     table: Table
+    name: str
     equal: tuple[tuple[str, str], ...] = ()
     exact: bool = True
-    within: tuple[str, ...] = ()
+    within: frozenset[str] = frozenset()
 
     def key(self) -> tuple[str, ...] | None:
         """Return the parameters that the whole primary key is equal to."""
         return _key_of(self.table, dict(self.equal))
 
     def values(self, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the values of the columns; None where a parameter is missing."""
+        """Return the values of these columns; None where a parameter is missing."""
         if not all(name in parameters for _, name in self.equal):
             return None
         return {column: parameters[name] for column, name in self.equal}
+
+
+class OwnRead(NamedTuple):
+    """The rows of its own table that an INSERT reads.
+
+    :ivar code: of the race that this is.
+    :ivar numbers: the columns that are computed from these rows.
+    """
+
+    code: str
+    condition: Condition
+    numbers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
     """Facts of a statement: from its text, and from the construct that it was compiled from."""
 
-    asks: bool = False  # with_for_update() stands somewhere in it
-    locks: bool = False  # a row lock stands in the text
+    asks: bool = False  # it has with_for_update() somewhere
+    locks: bool = False  # its text has a row lock
     locks_widely: bool = False  # a name, or whole tables
     locks_file: bool = False
     begins: bool = False  # by its text; drivers begin without
     ends: bool = False  # the transaction, by its text
     savepoint: tuple[str, str] | None = None  # in its text: the first word, and the name
     level: str | None = None  # that its text gives the transaction
+    controls: bool = False  # its text has one of those above
     is_select: bool = False
     tables: frozenset[str] = frozenset()  # that it reads: lower case, without schema
-    conditions: tuple[Condition, ...] = ()  # of a SELECT on one table
+    conditions: tuple[Condition, ...] = ()  # of a SELECT or UPDATE of one table
     locked: tuple[str, ...] = ()  # tables whose rows it locks, less those of conditions by key
     aggregates: bool = False  # it counts, or takes the greatest
     limited: bool = False
     update: WriteSent | None = None
     insert: Table | None = None
     inserts: tuple[tuple[str, str], ...] = ()  # columns of its text, each with the parameter
+    own_read: OwnRead | None = None  # of an INSERT
     delete: Condition | None = None
     writes: bool = False
     written: frozenset[str] = frozenset()  # tables whose rows are changed or deleted
 
 
-# Threads: the audit's listeners run in one thread at a time; the caches are safe by themselves.
+# Threads: the audit's listeners run in one thread at a time; the caches are safe.
 _known: ByObject[Any, Sent] = ByObject()  # by the compiled statement
 _tables_by_name: WeakValueDictionary[str, Table] = WeakValueDictionary()
 
@@ -190,7 +213,7 @@ def facts_of(text: str, context: Any) -> Sent:
 
 @lru_cache(maxsize=1024)
 def _facts_of_program_text(text: str, qmark: bool) -> Sent:
-    """Return the facts of a text that the program has written, to be sent by the driver as it is."""
+    """Return the facts of the program's text, which the driver sends unchanged."""
     return _with_text(_facts_of_text(text), with_names(text, qmark)[0])
 
 
@@ -215,44 +238,44 @@ def with_names(text: str, qmark: bool = False) -> tuple[str, Mapping[str, Any]]:
         if value is None:
             return found[0]
         key = f"_{len(values)}"
-        is_text = found["text"] is not None
-        values[key] = value[1:-1].replace("''", "'") if is_text else _number(value)
+        if found["text"] is not None:
+            values[key] = value[1:-1].replace("''", "'")
+        else:
+            values[key] = float(value) if "." in value else int(value)
         return f":{key}"
 
     return _VALUE.sub(name, text), values
 
 
-def _number(text: str) -> float | int:
-    return float(text) if "." in text else int(text)
-
-
-def parameters_of(context: Any) -> list[Mapping[str, Any]]:
+def parameters_of(context: Any) -> Sequence[Mapping[str, Any]]:
     """Return the parameters of each row of a statement, with the values that stand in its text."""
+    rows: Sequence[Any]
     compiled = context.compiled
     if compiled is not None and not isinstance(compiled.statement, TextClause):
-        return [one for row in context.compiled_parameters for one in _rows_in(row)]
+        rows = context.compiled_parameters
+        return [one for row in rows for one in _rows_in(row)] if compiled.isinsert else rows
     if compiled is not None:
-        rows: Any = context.compiled_parameters
+        rows = context.compiled_parameters
         text, qmark = compiled.statement.text, False
     else:
         rows, text = context.parameters, context.statement
         qmark = context.dialect.paramstyle == "qmark"
     _, values = with_names(text, qmark)
-    return [{**values, **_named(row)} for row in rows] or [values]
+    named = (
+        row if isinstance(row, Mapping) else {str(at): one for at, one in enumerate(row)}
+        for row in rows
+    )
+    return [{**values, **row} for row in named] or [values]
 
 
 def _rows_in(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of ``values([...])``, whose parameters are called ``name_m0``, ``name_m1``."""
+    """Yield the rows of ``values([...])``, whose parameters are named ``name_m0``, ``name_m1``."""
     rows: dict[str, dict[str, Any]] = {}
     for name, value in row.items():
         column, _, number = name.rpartition("_m")
         if column and number.isdecimal():
             rows.setdefault(number, {})[column] = value
     yield from rows.values() if rows else (row,)
-
-
-def _named(row: Any) -> Mapping[str, Any]:
-    return row if isinstance(row, Mapping) else {str(at): value for at, value in enumerate(row)}
 
 
 @lru_cache(maxsize=1024)
@@ -262,19 +285,27 @@ def _facts_of_text(text: str) -> Sent:
     modes = modes_of_tables(text, Mode.READ)
     tables = {name for name, _ in modes} if is_select else set()
     written = () if _INSERT.search(text) else (one for one, mode in modes if mode is Mode.WRITE)
-    return Sent(
+    found = Sent(
         asks=locks,
         locks=locks,
         locks_widely=_WIDE_LOCK.search(text) is not None,
         locks_file=_FILE_LOCK.search(text) is not None,
         begins=_BEGIN.search(text) is not None,
         ends=_END.search(text) is not None,
+        savepoint=_savepoint_of(text),
         level=(level_set_by(text) or None) if _SETTING.search(text) else None,
         is_select=is_select,
         tables=frozenset(tables),
         locked=tuple(tables) if locks else (),
         written=frozenset(written),
     )
+    of_transaction = (found.locks_widely, found.begins, found.ends, found.savepoint, found.level)
+    return replace(found, controls=any(of_transaction))
+
+
+def _savepoint_of(text: str) -> tuple[str, str] | None:
+    found = _SAVEPOINT.match(text)
+    return found and (found["verb"].split()[0].upper(), table_name(found["name"]))
 
 
 def _facts_of_compiled(text: str, compiled: Any) -> Sent:
@@ -293,34 +324,39 @@ def _facts_of_compiled(text: str, compiled: Any) -> Sent:
         writes=isinstance(statement, UpdateBase),
     )
     if isinstance(statement, UpdateBase):
-        return _with_writes(found, statement, compiled.bind_names)
+        return _with_writes(found, text, compiled.bind_names, elements)
     return _with_conditions(found, compiled, elements) if found.is_select else found
 
 
 def _with_text(found: Sent, text: str) -> Sent:
     """Return the facts of a text, as far as it has one table that the program maps."""
-    savepoint = _SAVEPOINT.match(text)
-    if savepoint is not None:
-        word, name = savepoint["verb"].split()[0].upper(), table_name(savepoint["name"])
-        return replace(found, savepoint=(word, name))
+    if found.savepoint is not None:
+        return found
     if found.is_select:
         return found if found.locks else replace(found, **_query_of_text(text))
     insert, inserts, update = _insert_of_text(text)
-    update = update or _update_of_text(text)
-    writes = update is not None or insert is not None
-    return replace(found, update=update, insert=insert, inserts=inserts, writes=writes)
+    update, own = update or _update_of_text(text), _own_read(text)
+    writes = any(one is not None for one in (update, insert, own))
+    return replace(
+        found, update=update, insert=insert, inserts=inserts, own_read=own, writes=writes
+    )
 
 
-def _with_writes(found: Sent, statement: Any, names: _Names) -> Sent:
+def _with_writes(found: Sent, text: str, names: _Names, elements: Sequence[Any]) -> Sent:
+    statement = elements[0]
     table = statement.table
     if not isinstance(table, Table):
         return found
     _tables_by_name[plain_name(table)] = table
     if isinstance(statement, Insert):
-        return replace(found, insert=table, update=_overwritten(statement, table))
+        own, update = _own_read(text), _overwritten(statement, table)
+        if own is not None:
+            own = own._replace(condition=_condition(_criteria(elements), table, names))
+        return replace(found, insert=table, update=update, own_read=own)
+    condition = _condition(_parts(statement.whereclause), table, names)
     if isinstance(statement, Delete):
-        return replace(found, delete=_condition(statement.whereclause, table, names))
-    return replace(found, update=_update(statement, table, names))
+        return replace(found, delete=condition)
+    return replace(found, update=_update(statement, condition), conditions=(condition,))
 
 
 def _with_conditions(found: Sent, compiled: Any, elements: Sequence[Any]) -> Sent:
@@ -331,23 +367,17 @@ def _with_conditions(found: Sent, compiled: Any, elements: Sequence[Any]) -> Sen
     plain = isinstance(statement, Select)
     conditions: tuple[Condition, ...] = ()
     if plain and len(tables) == 1:
-        conditions = (_condition(statement.whereclause, tables[0], compiled.bind_names),)
+        conditions = (_condition(_criteria(elements), tables[0], compiled.bind_names),)
     names = {getattr(one, "name", "") for one in elements if isinstance(one, FunctionElement)}
+    of = for_update_tables(statement) if plain else []
+    locked = [getattr(one, "element", one) for one in of] or tables if found.asks else []
     return replace(
         found,
         conditions=conditions,
-        locked=tuple(_locked(statement, tables)) if found.asks else (),
+        locked=tuple(plain_name(one) for one in locked if isinstance(one, Table)),
         aggregates=not names.isdisjoint(_AGGREGATES),
         limited=plain and has_limit(statement),
     )
-
-
-def _locked(statement: Any, tables: list[Table]) -> Iterator[str]:
-    """Yield the names of the tables whose rows a SELECT locks."""
-    of = for_update_tables(statement) if isinstance(statement, Select) else []
-    for one in [getattr(table, "element", table) for table in of] or tables:
-        if isinstance(one, Table):
-            yield plain_name(one)
 
 
 _AGGREGATES: Final = ("count", "max", "sum")
@@ -359,7 +389,6 @@ def plain_name(table: Table) -> str:
 
 
 def _tables(elements: Iterable[Any]) -> Iterator[Table]:
-    """Yield the tables that stand in a statement, or whose columns do."""
     for element in elements:
         table = element.table if isinstance(element, Column) else element
         if isinstance(table, Table):
@@ -392,8 +421,18 @@ _Names = Mapping[BindParameter[Any], str]
 """The names of the parameters as they are sent."""
 
 
-def _condition(where: Any, table: Table, names: _Names) -> Condition:
-    parts = list(_parts(where))
+def _criteria(elements: Iterable[Any]) -> Iterator[Any]:
+    """Yield the criteria of a statement's SELECTs; those in a subquery stand for it where it is all."""
+    for one in elements:
+        if isinstance(one, Select):
+            for part in _parts(one.whereclause):
+                stands_for_it = any(isinstance(inner, Select) for inner in iterate(part))
+                if not stands_for_it or one.get_final_froms():
+                    yield part
+
+
+def _condition(criteria: Iterable[Any], table: Table, names: _Names) -> Condition:
+    parts = list(criteria)
     equal = [(one.column.key, names.get(one.value)) for one in map(_equality, parts) if one]
     known = [(column, name) for column, name in equal if name and column in table.columns]
     within = [
@@ -405,11 +444,10 @@ def _condition(where: Any, table: Table, names: _Names) -> Condition:
         and isinstance(one.right, BindParameter)
     ]
     exact = len(known) + len(within) == len(parts)
-    return Condition(table, tuple(known), exact, tuple(within))
+    return Condition(table, plain_name(table), tuple(known), exact, frozenset(within))
 
 
 def _parts(where: Any) -> Iterator[Any]:
-    """Yield the criteria that are joined by AND."""
     if isinstance(where, Grouping):
         yield from _parts(where.element)
     elif isinstance(where, BooleanClauseList) and where.operator is operators.and_:
@@ -439,7 +477,6 @@ def _key_of(table: Table, equal: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _columns(where: Any) -> Iterator[Column[Any]]:
-    """Yield the columns that stand in a WHERE, where there is one."""
     for element in () if where is None else iterate(where):
         if isinstance(element, Column):
             yield element
@@ -467,8 +504,8 @@ def tests_null(statement: Any, column: str) -> bool:
 # Writes.
 
 
-def _update(statement: Update, table: Table, names: _Names) -> WriteSent:
-    condition = _condition(statement.whereclause, table, names)
+def _update(statement: Update, condition: Condition) -> WriteSent:
+    table = condition.table
     keys = {column.key for column in table.primary_key}
     others = {one.key for one in _columns(statement.whereclause)} - keys
     rows = values_of(statement).rows
@@ -477,7 +514,6 @@ def _update(statement: Update, table: Table, names: _Names) -> WriteSent:
 
 
 def _values(rows: Iterable[Mapping[Any, Any]]) -> Iterator[Value]:
-    """Yield the columns that have a value from the program."""
     for row in rows:
         for column, value in row.items():
             key = str(getattr(column, "key", column))
@@ -489,29 +525,22 @@ def _values(rows: Iterable[Mapping[Any, Any]]) -> Iterator[Value]:
 
 
 def _is_put_together(value: Any, column: str) -> bool:
-    """Return whether an SQL expression has values of the program, and not the old value, as case() may have."""
+    """Return whether an SQL expression uses the program's values, and not the old one, as case() may."""
     elements = list(iterate(getattr(value, "__clause_element__", lambda: value)()))
     names = {one.key for one in elements if isinstance(one, Column)}
     return column not in names and any(isinstance(one, BindParameter) for one in elements)
 
 
 def _overwritten(statement: Insert, table: Table) -> WriteSent | None:
-    """Return what an INSERT overwrites of a row that is there already, with values of the program."""
+    """Return the columns of an existing row that an INSERT overwrites with the program's values."""
     if not values_of(statement).overwrites:
         return None
-    keys = tuple(column.key for column in table.primary_key)
     conflict = conflict_of(statement)
-    if conflict is None:  # OR REPLACE: the whole row
-        values = [
-            Value(one.key, frozenset({one.key})) for one in table.columns if one.key not in keys
-        ]
-    else:
-        values = [
-            Value(column, frozenset({column}))
-            for column, value in conflict.sets.items()
-            if _is_of_program(value)
-        ]
-    return WriteSent(table, tuple(values), frozenset(), keys)
+    if conflict is None:  # OR REPLACE
+        return whole_row(table)
+    names = (column for column, value in conflict.sets.items() if _is_of_program(value))
+    values = tuple(Value(name, frozenset({name})) for name in names)
+    return replace(whole_row(table), values=values, from_parameters=False)
 
 
 def whole_row(table: Table) -> WriteSent:
@@ -521,7 +550,7 @@ def whole_row(table: Table) -> WriteSent:
 
 
 def _is_of_program(value: Any) -> bool:
-    """Return whether a value of ON CONFLICT is the program's: itself, or of the row to insert."""
+    """Return whether a value of ON CONFLICT is the program's, directly or from the row to insert."""
     if isinstance(value, BindParameter) or not isinstance(value, ClauseElement):
         return True
     if not isinstance(value, Column):
@@ -530,7 +559,6 @@ def _is_of_program(value: Any) -> bool:
 
 
 def _update_of_text(text: str) -> WriteSent | None:
-    """Return the UPDATE of a text, as far as it has one table that the program knows."""
     found = _UPDATE.match(text)
     table = None if found is None else table_named(table_name(found["table"]))
     if found is None or table is None:
@@ -539,9 +567,10 @@ def _update_of_text(text: str) -> WriteSent | None:
     values = tuple(
         Value(table_name(one[1]), frozenset({table_name(one[1]), one[2]})) for one in sets
     )
-    equal = _equal_in_text(found["where"] or "")
-    if equal is None:
+    tests = _tests_in_text(found["where"] or "")
+    if None in tests:
         return None  # compare and set, perhaps
+    equal = {table_name(one[1]): one[2] for one in tests if one is not None}
     others = equal.keys() - {column.key for column in table.primary_key}
     return WriteSent(table, values, frozenset(others), _key_of(table, equal))
 
@@ -549,7 +578,7 @@ def _update_of_text(text: str) -> WriteSent | None:
 def _insert_of_text(
     text: str,
 ) -> tuple[Table | None, tuple[tuple[str, str], ...], WriteSent | None]:
-    """Return the table of a text's INSERT, its columns that are parameters, and what it overwrites."""
+    """Return the table of a text's INSERT, its columns with parameters, and the values it overwrites."""
     found = _VALUES.match(text)
     table = None if found is None else table_named(table_name(found["table"]))
     if found is None or table is None:
@@ -567,6 +596,49 @@ def _insert_of_text(
     return table, inserts, WriteSent(table, values, frozenset(), key)
 
 
+def _own_read(text: str) -> OwnRead | None:
+    """Return what an INSERT reads of its own table, if new rows of others change the result."""
+    found = _WITH_SELECT.match(text)
+    table = None if found is None else table_named(table_name(found["table"]))
+    if found is None or table is None:
+        return None
+    own = rf"\bFROM\s+(?:\S+\.)?\W?{re.escape(str(table.name))}\b\W?(?:\s+WHERE\s+([^()]*))?"
+
+    def reads(start: str, end: str = "") -> re.Match[str] | None:
+        return re.search(start + own + end, found["body"], re.IGNORECASE | re.DOTALL)
+
+    columns, values = map(table_name, found["columns"].split(",")), _first_list(found["values"])
+    numbers = frozenset(
+        column
+        for column, value in zip(columns, values, strict=False)
+        if _NEXT.search(value)
+        and re.search(own if "FROM" in value.upper() else "", value, re.IGNORECASE)
+    )
+    if numbers and (where := reads("")):
+        code = "max-plus-one"
+    elif where := reads(r"\bNOT\s*\(?\s*EXISTS\s*\(\s*SELECT\b[^()]*?"):
+        code = "check-then-insert"
+    elif where := reads(r"SELECT\s+count\s*\([^()]*\)[^()]*?", r".*?\)\s*[<>]"):
+        code = "capacity"
+    else:
+        return None
+    return OwnRead(code, _condition_in_text(table, where[1] or ""), numbers)
+
+
+def _first_list(text: str) -> list[str]:
+    """Return the values before the FROM or WHERE, or before the parenthesis that ends them."""
+    depth, found = 0, [""]
+    for word in _WORD.findall(text):
+        depth += (word == "(") - (word == ")")
+        if depth < 0 or (depth == 0 and word.upper() in ("FROM", "WHERE")):
+            break
+        if word == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += word
+    return found
+
+
 def _overwritten_in_text(sets: str, inserts: Mapping[str, str]) -> Iterator[Value]:
     for one in sets.split(","):
         column, _, value = (part.strip() for part in one.partition("="))
@@ -577,32 +649,27 @@ def _overwritten_in_text(sets: str, inserts: Mapping[str, str]) -> Iterator[Valu
 
 
 def _query_of_text(text: str) -> dict[str, Any]:
-    """Return what a text reads."""
     found = _SELECT.match(text)
     table = None if found is None else table_named(table_name(found["table"]))
     if found is None or table is None:
         return {}
-    tests = _tests_in_text(found["where"] or "")
-    equal = tuple((table_name(one[1]), one[2]) for one in tests if one is not None)
-    known = tuple(one for one in equal if one[0] in table.columns)
     return {
-        "conditions": (Condition(table, known, exact=len(known) == len(tests)),),
+        "conditions": (_condition_in_text(table, found["where"] or ""),),
         "aggregates": _AGGREGATE.search(found["columns"]) is not None,
         "limited": "LIMIT" in found["rest"].upper(),
     }
 
 
+def _condition_in_text(table: Table, where: str) -> Condition:
+    tests = _tests_in_text(where)
+    equal = tuple((table_name(one[1]), one[2]) for one in tests if one is not None)
+    known = tuple(one for one in equal if one[0] in table.columns)
+    return Condition(table, plain_name(table), known, exact=len(known) == len(tests))
+
+
 def _tests_in_text(where: str) -> list[re.Match[str] | None]:
-    """Return the criteria that are joined by AND; None for each that is no equality."""
     parts = filter(str.strip, re.split(r"\bAND\b", where, flags=re.IGNORECASE))
     return [_EQUAL.match(part.strip()) for part in parts]
-
-
-def _equal_in_text(where: str) -> dict[str, str] | None:
-    """Return the parameters that columns are equal to; None where there are other conditions."""
-    tests = _tests_in_text(where)
-    equal = {table_name(one[1]): one[2] for one in tests if one is not None}
-    return None if None in tests else equal
 
 
 def values_sent(update: WriteSent, parameters: Mapping[str, Any]) -> tuple[Value, ...]:

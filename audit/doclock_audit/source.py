@@ -16,17 +16,18 @@ from .places import Place, Places, files_of_program
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _EXITS: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _BRANCHES: Final = ("body", "orelse")
+ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 class Guard(NamedTuple):
-    """A condition that has this outcome where a line of the program is executed."""
+    """A condition that has this outcome when a line of the program is executed."""
 
     test: ast.expr
     outcome: bool
 
 
 class Unpacked(ast.Subscript):
-    """An element of what a loop or an assignment takes apart, as ``b`` in ``for a, b in rows``."""
+    """An element that a loop or an assignment unpacks, as ``b`` in ``for a, b in rows``."""
 
     def __init__(self, value: ast.expr, position: int) -> None:
         super().__init__(value, ast.Constant(position), ast.Load())
@@ -62,7 +63,7 @@ class Scope:
 
     @property
     def parameters(self) -> frozenset[str]:
-        """The names of the function's parameters, less that of its object."""
+        """The names of the function's parameters, without that of its object."""
         found = list(self._arguments())
         return frozenset(found) - {"self", "cls"}
 
@@ -73,34 +74,33 @@ class Scope:
                 yield one.arg
 
     def parameter_at(self, position: int) -> str | None:
-        """Return the parameter that a positional argument is for, in a call of a method too."""
+        """Return the parameter for a positional argument, even in a call of a method."""
         found = [one for one in self._arguments() if one not in ("self", "cls")]
         return found[position] if position < len(found) else None
 
-    def covering(self, line: int) -> Iterator[ast.AST]:
-        """Yield the nodes that this line is part of."""
-        return (node for node in self.nodes if covers(node, line))
-
     def statement_at(self, line: int) -> ast.AST:
-        """Return the innermost statement that this line is part of."""
+        """Return the innermost statement that this line is part of; of one with blocks, of its head."""
         if line not in self._statements:
-            self._statements[line] = self._innermost(line)
+            found = [one for one in self.nodes if isinstance(one, ast.stmt) and covers(one, line)]
+            blocks = ((one, getattr(one, "body", None)) for one in found)
+            inner = [
+                one
+                for one, body in blocks
+                if not isinstance(body, list) or line < getattr(body[0], "lineno", 0)
+            ]
+            nearest: list[ast.AST] = [*inner] or [*found] or [self.node]
+            self._statements[line] = max(nearest, key=lambda one: getattr(one, "lineno", 0))
         return self._statements[line]
 
-    def _innermost(self, line: int) -> ast.AST:
-        found: list[ast.AST] = [n for n in self.covering(line) if isinstance(n, ast.stmt)]
-        inner = [node for node in found if not _has_blocks(node) or _head_covers(node, line)]
-        return max(inner or found or [self.node], key=lambda one: getattr(one, "lineno", 0))
-
     def around(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, str]]:
-        """Yield each node with the one that it is part of, and as which part, the innermost first."""
+        """Yield each node with its parent and its role there, the innermost first."""
         while node in self._above:
             parent, field = self._above[node]
             yield node, parent, field
             node = parent
 
     def guards(self, node: ast.AST) -> Iterator[Guard]:
-        """Yield the conditions around a node, and those before it that would have left its block."""
+        """Yield the conditions around a node, and earlier ones that would have left its block."""
         for inner, parent, field in self.around(node):
             yield from self._guards_in(inner, parent, field)
             block = getattr(parent, field)
@@ -108,7 +108,6 @@ class Scope:
                 yield from _exits(block[: block.index(inner)])
 
     def _guards_in(self, inner: ast.AST, parent: ast.AST, field: str) -> Iterator[Guard]:
-        """Yield the conditions that a node has for a part of it."""
         match parent:
             case ast.If() | ast.IfExp() | ast.While() if field in _BRANCHES:
                 yield Guard(parent.test, outcome=field == "body")
@@ -118,17 +117,20 @@ class Scope:
             case ast.For() | ast.AsyncFor() if field in _BRANCHES:
                 is_body = field == "body"
                 yield from self._of_items(parent.iter, inner) if is_body else _no_item(parent)
-            case ast.Match(subject=subject, cases=[ast.match_case(pattern=pattern) as first, *_]):
-                if inner is first and isinstance(pattern, ast.MatchSingleton):
-                    is_value = ast.Compare(subject, [ast.Is()], [ast.Constant(pattern.value)])
-                    yield Guard(ast.copy_location(is_value, subject), outcome=True)
+            case ast.Match(subject=subject, cases=[first, *_]) if inner is first:
+                match first.pattern:
+                    case ast.MatchSingleton(value=value):
+                        is_value = ast.Compare(subject, [ast.Is()], [ast.Constant(value)])
+                        yield Guard(ast.copy_location(is_value, subject), outcome=True)
+                    case ast.MatchSequence(patterns=[]):
+                        yield Guard(subject, outcome=False)
             case _ if field in _ELEMENTS:
                 yield from self._of_items(parent, inner)
 
     def _of_items(
         self, items: ast.AST, use: ast.AST, seen: frozenset[str] = frozenset()
     ) -> Iterator[Guard]:
-        """Yield the conditions that all items of a loop fulfil, as those of ``wanted - known``.
+        """Yield the conditions that all items of a loop fulfil, such as those of ``wanted - known``.
 
         :param seen: the variables on the way here.
         """
@@ -139,44 +141,59 @@ class Scope:
             ):
                 missing = ast.Compare(wanted, [ast.NotIn()], [known])
                 yield Guard(ast.copy_location(missing, items), outcome=True)
+            case ast.Call(func=ast.Name(id="filter"), args=[ast.Lambda(body=test), inner]):
+                yield Guard(test, outcome=True)
+                yield from self._of_items(inner, use, seen)
             case ast.Call(func=ast.Name(), args=[inner]):  # sorted(), list()
                 yield from self._of_items(inner, use, seen)
             case ast.Name(id=name) if name not in seen:
                 for value in self.definitions(name, use):
                     yield from self._of_items(value, value, seen | {name})
-                    yield from self._of_append(value)
+                    yield from self._of_append(value, name)
         for loop in getattr(items, "generators", ()):
             yield from (Guard(test, outcome=True) for test in loop.ifs)
             yield from self._of_items(loop.iter, items, seen)
 
-    def _of_append(self, value: ast.AST) -> Iterator[Guard]:
-        """Yield the conditions around an ``append()`` of this value."""
+    def _of_append(self, value: ast.AST, name: str) -> Iterator[Guard]:
+        """Yield the conditions of an ``append()`` of this value to a variable."""
         around = [*self.around(value)]
-        if around and isinstance(around[0][1], ast.Call):
-            for _, parent, field in around:
-                if isinstance(parent, ast.If) and field in _BRANCHES:
-                    yield Guard(parent.test, outcome=field == "body")
+        match around:
+            case [(_, ast.Call(func=ast.Attribute(value=ast.IfExp(test=test, body=body))), _), *_]:
+                yield Guard(test, outcome=name in names_in(body))
+            case [(_, ast.Call(), _), *_]:
+                yield from (
+                    guard for one in around[1:] for guard in self._guards_in(*one[:2], one[2])
+                )
 
     def definitions(self, name: str, use: ast.AST) -> list[ast.AST]:
         """Return the values that a variable may have where it is used."""
         line = getattr(use, "lineno", 0)
-        blocks = self._blocks_around(use)
+        around = [*self.around(use)]
+        parts = (getattr(parent, field) for _, parent, field in around)
+        blocks = [one for one in parts if isinstance(one, list)]
         found: list[ast.AST] = []
         for node, value, replaces in self._defined_names.get(name, ()):
-            if getattr(node, "lineno", 0) > line or node is use or self._is_part(use, node):
+            if getattr(node, "lineno", 0) > line or node is use:
                 continue
+            assigns = isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
+            if assigns and any(parent is node for _, parent, _ in around):
+                continue  # it is used in the value that it is about to get
             if replaces and any(node in one for one in blocks):
-                found.clear()  # the earlier ones are gone, whatever way was taken
+                found.clear()  # replaces the earlier ones on every path
             found.append(value)
         return found
 
-    def _is_part(self, use: ast.AST, node: ast.AST) -> bool:
-        """Return whether a variable is used in the value that it is about to get."""
-        is_assignment = isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
-        return is_assignment and any(parent is node for _, parent, _ in self.around(use))
+    def set_in_items(self, name: str, use: ast.AST) -> Iterator[ast.AST]:
+        """Yield what loops over a variable set in its items, as ``row["total"] += 1``."""
+        for loop in self.nodes:
+            match loop:
+                case ast.For(target=ast.Name(id=item), iter=ast.Name(id=items)) if items == name:
+                    yield from (
+                        one for one in self.definitions(item, use) if isinstance(one, ast.Dict)
+                    )
 
     def names_behind(self, expression: ast.AST, use: ast.AST) -> set[str]:
-        """Return the variables of an expression, and those that they have their values from."""
+        """Return the variables of an expression, and those that determine their values."""
         found: set[str] = set()
         left = names_in(expression)
         while left:
@@ -185,13 +202,9 @@ class Scope:
             left |= set().union(*map(names_in, self.definitions(name, use))) - found
         return found
 
-    def _blocks_around(self, use: ast.AST) -> list[list[ast.AST]]:
-        parts = (getattr(parent, field) for _, parent, field in self.around(use))
-        return [one for one in parts if isinstance(one, list)]
-
     @cached_property
     def _defined_names(self) -> dict[str, list[tuple[ast.AST, ast.AST, bool]]]:
-        """Each variable with the nodes that give it a value, that value, and whether it has no other then."""
+        """Each variable with its assigning nodes, the value, and whether it replaces all others."""
         found: dict[str, list[tuple[ast.AST, ast.AST, bool]]] = {}
         for node in self.nodes:
             for name, value, replaces in _defined(node):
@@ -203,22 +216,12 @@ _ELEMENTS: Final = ("elt", "key", "value")  # of comprehensions
 
 
 def _no_item(loop: ast.For | ast.AsyncFor) -> Iterator[Guard]:
-    """Yield the condition that no item of a loop was the one that it looks for."""
+    """Yield the condition that a loop did not find the item that it searched for."""
     for one in loop.body:
         if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
             items = ast.comprehension(loop.target, loop.iter, [one.test], 0)
             found = ast.ListComp(getattr(loop.target, "elts", [loop.target])[0], [items])
             yield Guard(ast.copy_location(found, loop.iter), outcome=False)
-
-
-def _has_blocks(node: ast.AST) -> bool:
-    return isinstance(getattr(node, "body", None), list)
-
-
-def _head_covers(node: ast.AST, line: int) -> bool:
-    """Return whether the line is in front of the blocks of a statement, as in the test of an ``if``."""
-    first: ast.AST = getattr(node, "body")[0]  # noqa: B009  # of some kinds of statements
-    return line < getattr(first, "lineno", 0)
 
 
 def _exits(before: list[ast.stmt]) -> Iterator[Guard]:
@@ -230,11 +233,23 @@ def _exits(before: list[ast.stmt]) -> Iterator[Guard]:
                 yield Guard(one.test, outcome=False)
             elif one.orelse and isinstance(one.orelse[-1], _EXITS):
                 yield Guard(one.test, outcome=True)
+        elif isinstance(one, ast.While):
+            breaks = [node for node in ast.walk(one) if isinstance(node, ast.Break)]
+            if not breaks:
+                yield Guard(one.test, outcome=False)
+            for node in one.body:
+                if isinstance(node, ast.If) and node.body[-1:] == breaks:
+                    yield Guard(node.test, outcome=True)
 
 
 def _defined(node: ast.AST) -> Iterator[tuple[str, ast.AST, bool]]:
-    """Yield the variables that a node gives a value, with it, and whether they have no other then."""
+    """Yield the variables that a node assigns, with the value, and whether it replaces all others."""
     match node:
+        case (
+            ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=key)], value=value)
+            | ast.AugAssign(target=ast.Subscript(value=ast.Name(id=name), slice=key), value=value)
+        ):
+            yield name, _item(node, key, value), False
         case ast.Assign(targets=targets, value=value):
             for target in targets:
                 for name in names_in(target):
@@ -253,10 +268,20 @@ def _defined(node: ast.AST) -> Iterator[tuple[str, ast.AST, bool]]:
             for name in names_in(target):
                 yield name, _part_of(target, value, name), False
         case ast.Call(
-            func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "update"),
-            args=[value],
+            func=ast.Attribute(value=of, attr="append" | "extend" | "update"),
+            args=arguments,
+            keywords=keywords,
         ):
-            yield name, value, False
+            either = (of.body, of.orelse) if isinstance(of, ast.IfExp) else (of,)
+            for name in {one.id for one in either if isinstance(one, ast.Name)}:
+                yield from ((name, value, False) for value in (*arguments, *keywords))
+
+
+def _item(node: ast.AST, key: ast.expr, value: ast.expr) -> ast.Dict:
+    """Return what ``variable[key] = value``, or ``+= value``, adds to a variable."""
+    if isinstance(node, ast.AugAssign):
+        value = ast.copy_location(ast.BinOp(node.target, node.op, value), value)
+    return ast.copy_location(ast.Dict([key], [value]), value)
 
 
 def _part_of(target: ast.expr, value: ast.expr, name: str) -> ast.expr:
@@ -268,13 +293,11 @@ def _part_of(target: ast.expr, value: ast.expr, name: str) -> ast.expr:
                 return of_one
     for position, one in enumerate(target.elts):
         if name in names_in(one):
-            return Unpacked(value, position) if len(target.elts) > 1 else _only_part(value)
+            if len(target.elts) > 1:
+                return Unpacked(value, position)
+            part = ast.Subscript(value, ast.Constant(0), ast.Load())
+            return ast.fix_missing_locations(ast.copy_location(part, value))
     return value
-
-
-def _only_part(value: ast.expr) -> ast.expr:
-    part = ast.Subscript(value, ast.Constant(0), ast.Load())
-    return ast.fix_missing_locations(ast.copy_location(part, value))
 
 
 def names_in(target: ast.AST) -> set[str]:
@@ -282,47 +305,38 @@ def names_in(target: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
-def parts_of(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield the conditions that a condition is put together from."""
-    match test:
-        case ast.BoolOp(values=values):
-            for one in values:
-                yield from parts_of(one)
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield from parts_of(operand)
-        case ast.NamedExpr(value=value) | ast.Call(func=ast.Name(id="bool"), args=[value]):
-            yield from parts_of(value)
-        case _:
-            yield test
-
-
-def certain_parts(test: ast.expr, *, outcome: bool) -> Iterator[Guard]:
-    """Yield those of them whose outcome follows from that of the whole."""
+def certain_parts(test: ast.expr, *, outcome: bool | None) -> Iterator[Guard]:
+    """Yield the parts of a condition whose outcome follows from that of the whole; None: all of them."""
     match test:
         case ast.BoolOp(op=op, values=values):
-            if isinstance(op, ast.And) == outcome:
+            if outcome is None or isinstance(op, ast.And) == outcome:
                 for one in values:
                     yield from certain_parts(one, outcome=outcome)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield from certain_parts(operand, outcome=not outcome)
+            yield from certain_parts(operand, outcome=None if outcome is None else not outcome)
         case ast.NamedExpr(value=value) | ast.Call(func=ast.Name(id="bool"), args=[value]):
             yield from certain_parts(value, outcome=outcome)
         case _:
-            yield Guard(test, outcome)
+            yield Guard(test, outcome=bool(outcome))
+
+
+def name_of(function: ast.expr) -> str:
+    """Return the name of a function that is called, or of a method."""
+    return str(getattr(function, "id", getattr(function, "attr", "")))
 
 
 def covers(node: ast.AST, line: int) -> bool:
-    """Return whether the line is part of this node."""
+    """Return whether the node contains this line."""
     first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
     if first is None or last is None:
         return isinstance(node, ast.withitem) and covers(node.context_expr, line)
     return bool(first <= line <= last)
 
 
-# Threads: the caches are of functions of source files, which have one answer.
+# Threads: cached pure functions of source files.
 @lru_cache(maxsize=4096)
 def scope_of(place: Place) -> Scope | None:
-    """Return the innermost function around this line, or the module; None where there is no source."""
+    """Return the innermost function around this line, or the module; None without source."""
     tree = _tree_of(place.file)
     if tree is None:
         return None
@@ -348,7 +362,7 @@ def reaches_driver(places: Places) -> bool:
 
 @lru_cache(maxsize=2)
 def _reaching(files: frozenset[str]) -> frozenset[str]:
-    """Return the names of the program's functions that use the driver's connection, or call such a one."""
+    """Return the names of the program's functions that use the driver, directly or through calls."""
     found = frozenset[str]()
     for _ in range(_CALLS):
         found = found.union(*(_users_in(file, found | _TO_DRIVER) for file in files))
@@ -357,7 +371,6 @@ def _reaching(files: frozenset[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _users_in(file: str, wanted: frozenset[str]) -> frozenset[str]:
-    """Return the functions of a file that use one of these names."""
     words = rf"\b(?:{'|'.join(map(re.escape, wanted))})\b"
     if not re.search(words, "".join(linecache.getlines(file))):
         return frozenset()
@@ -367,21 +380,19 @@ def _users_in(file: str, wanted: frozenset[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _names_used(node: ast.AST) -> frozenset[str]:
-    """Return the functions that a function calls, less SQLAlchemy's, and how it gets at the driver."""
+    """Return the functions that a function calls, except SQLAlchemy's, and its accesses to the driver."""
     found = set()
     for one in ast.walk(node):
         if isinstance(one, ast.Attribute) and one.attr in _OF_DRIVER:
             found.add(one.attr)
         if isinstance(one, ast.Call):
-            name = getattr(one.func, "id", getattr(one.func, "attr", ""))
+            name = name_of(one.func)
             of_sqlalchemy = isinstance(one.func, ast.Attribute) and hasattr(Session, name)
             found |= set() if of_sqlalchemy else {name}
     return frozenset(found) - {""}
 
 
-@lru_cache(maxsize=1024)
-def _scope(node: ast.AST) -> Scope:
-    return Scope(node)
+_scope = lru_cache(maxsize=1024)(Scope)
 
 
 @lru_cache(maxsize=256)

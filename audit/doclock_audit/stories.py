@@ -1,4 +1,4 @@
-"""The course of events that a finding warns of, as a table of two columns: who does what, and what goes wrong."""
+"""The course of events that a finding warns about, as a table of two columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 Story = Sequence[tuple[str, str]]
-"""Each step: the transaction that takes it, "first" or "second", and what it does.
+"""Each step: the transaction that takes it, "first" or "second", and its action.
 
 ``{0}`` is the first of the finding's lines, ``{-1}`` the last, and so on.
 """
@@ -90,7 +90,7 @@ STORIES: Final[Mapping[str, Story]] = {
 
 
 def story_of(code: str, sites: Sequence[str]) -> Story:
-    """Return the steps of this finding, with its lines; none where the code has no story."""
+    """Return the steps of this finding, with its lines; empty if the code has no story."""
     return [(who, _with_sites(text, sites)) for who, text in STORIES.get(code, ())]
 
 

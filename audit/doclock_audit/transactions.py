@@ -1,10 +1,11 @@
-"""One transaction as the audit sees it: rows that it has read, locked and written, until its end."""
+"""One transaction as the audit sees it: the rows that it has read, locked and written, until its end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import count
+from operator import or_
 from typing import Any, Final, NamedTuple
 from weakref import ref
 
@@ -19,14 +20,14 @@ from .rows import ByObject, Row
 from .sent import conditions_of, tests_null
 
 MOST_ROWS: Final = 10_000
-"""The number of rows of one transaction that are remembered."""
+"""The largest number of rows of one transaction that are remembered."""
 
 
 @dataclass(slots=True)
 class Read:
     """One execution of a SELECT.
 
-    :ivar number: of the statement, in the order in which they are sent; 0 before.
+    :ivar number: of the statement, in the order of sending; 0 before.
     """
 
     places: Places
@@ -35,17 +36,17 @@ class Read:
     names_rows: bool = False  # it locks the rows of the objects that it reads
     tables: frozenset[str] = frozenset()  # those of these objects
     locked: bool = False
-    waits: bool = True  # it queues behind others that hold a lock
+    waits: bool = True  # it waits for others that hold a lock
     number: int = 0
     claims: bool = False  # it takes the first of many rows
 
     @property
     def place(self) -> Place:
-        """The line that has executed it."""
+        """The line that executed it."""
         return self.places[0]
 
     def locks_rows_of(self, mapper: Mapper[Any]) -> bool:
-        """Return whether its lock is on the rows of this class: it may have ``of=``."""
+        """Return whether its lock covers the rows of this class: it may have ``of=``."""
         of = () if isinstance(self.statement, TextClause) else for_update_tables(self.statement)
         tables = [getattr(one, "element", one) for one in of]  # of an alias
         return not tables or any(one is table for one in tables for table in mapper.tables)
@@ -59,17 +60,17 @@ class Read:
 class RowLock(NamedTuple):
     """A lock that the transaction has until its end, or the end of its savepoint.
 
-    :ivar number: of the statement that has taken it.
+    :ivar number: of the statement that took it.
     """
 
     place: Place
     number: int
     by_write: bool = False  # an UPDATE or DELETE of the row
     waits: bool = True
-    refreshes: bool = False  # what was loaded of the row is read again
+    refreshes: bool = False  # the loaded values of the row are read again
 
     def is_before(self, number: int) -> bool:
-        """Return whether what that statement has read cannot have changed since."""
+        """Return whether the rows that this statement read cannot have changed since."""
         return self.refreshes or self.number <= number
 
 
@@ -81,7 +82,7 @@ class Write:
     row: Row
     state: InstanceState[Any]
     mapper: Mapper[Any]
-    places: Places  # of the flush; of a new object, where it was given to the session
+    places: Places  # of the flush; for a new object, where it was added to the session
     assigned: Mapping[str, Places]  # where each attribute was set
     read: Read | None
     changed: Mapping[str, Any]  # the new values by attribute
@@ -94,7 +95,7 @@ class Write:
 
     @property
     def place(self) -> Place:
-        """The line that has added or changed the object, or else the line of the flush."""
+        """The line that added or changed the object, or else the line of the flush."""
         return (
             self.places[0]
             if self.kind == "insert"
@@ -110,7 +111,7 @@ class Write:
         return self._claims(read, column, assigned) or is_computed(column, assigned, read.place)
 
     def _claims(self, read: Read, column: Column, assigned: Places) -> bool:
-        """Return whether the row was chosen by the value that is replaced, as a job of a queue is."""
+        """Return whether the replaced value was the reason to choose the row, as for a job in a queue."""
         if not read.claims:
             return False
         key = str(getattr(self.mapper.column_attrs[column.attribute].columns[0], "key", ""))
@@ -126,7 +127,7 @@ class Write:
 class Waiting:
     """A time in which a transaction executes no statement.
 
-    :ivar thread: that has executed the last one.
+    :ivar thread: that executed the last one.
     :ivar task: that awaited it; None without asyncio.
     :ivar place: the line that was seen to wait.
     """
@@ -154,10 +155,23 @@ def _column(mapper: Mapper[Any], name: str) -> Column:
 _numbers: Final = count()
 
 
+class Protection(NamedTuple):
+    """The conflicts that the database refuses at an isolation level.
+
+    :ivar finds_conflicts: to overwrite what has changed since it was read.
+    :ivar excludes_inserts: a row of another that a SELECT would have found.
+    :ivar joins_statements: such a row while one statement, or two of which the first writes, reads and inserts.
+    """
+
+    finds_conflicts: bool = False
+    excludes_inserts: bool = False
+    joins_statements: bool = False
+
+
 class Transaction:
     """A transaction of a session, or of a connection that no session uses."""
 
-    has_wide_lock = False  # of a name, a table, a file: it protects what it is meant for
+    has_wide_lock = False  # of a name, a table or a file; it is assumed to protect everything
     has_gate = False  # others queue at that lock before they lock any row
     has_written = False
     changes_schema = False  # a migration, which runs alone
@@ -170,12 +184,11 @@ class Transaction:
     read_after_lock: frozenset[str] = frozenset()  # classes
     computed_from_stale: frozenset[Row] = frozenset()
 
-    def __init__(self, finds_conflicts: bool = False, excludes_inserts: bool = False) -> None:
-        self.finds_conflicts = finds_conflicts
-        self.excludes_inserts = excludes_inserts  # of rows that a SELECT of it would have found
+    def __init__(self, protection: Protection = Protection()) -> None:  # noqa: B008  # immutable
+        self.protection = protection
         self.number = next(_numbers)
         self.locks: dict[Row, RowLock] = {}
-        self.tables_locked: dict[str, int] = {}  # rows that are not known
+        self.tables_locked: dict[str, int] = {}  # its rows are unknown
         self.locking: list[Read] = []
         self.deleted: set[Row] = set()
         self.inserted: set[Row] = set()
@@ -183,26 +196,29 @@ class Transaction:
         self.stale: dict[Row, Read] = {}
         self.at_end: list[Callable[[bool], None]] = []
 
+    def protect(self, more: Protection) -> None:
+        """Add what the database refuses to it."""
+        self.protection = Protection(*map(or_, self.protection, more))
+
     def join(self, other: Transaction) -> None:
-        """Take over what the transaction of a connection is protected by, and its savepoints."""
+        """Take over the protections and savepoints of a connection's transaction."""
         self.savepoints += other.savepoints
-        self.finds_conflicts |= other.finds_conflicts
-        self.excludes_inserts |= other.excludes_inserts
+        self.protect(other.protection)
         self.has_wide_lock |= other.has_wide_lock
         self.has_gate |= other.has_gate
         self.changes_schema |= other.changes_schema
         self.has_file_lock |= other.has_file_lock
 
-    def protects(self, row: Row, read: Read, headers: frozenset[Row] = frozenset()) -> bool:
+    def protects(self, row: Row, read: Read, headers: Collection[Row] = ()) -> bool:
         """Return whether nobody can have changed this row unseen since it was read.
 
-        The lock of a row that it refers to protects it too: of the header, for a detail.
+        The lock of a row to which it refers also protects it: of the header, for a detail.
         """
         if self.has_wide_lock or row in self.inserted:
             return True
-        if read.transaction == self.number and (read.locked or self.finds_conflicts):
+        if read.transaction == self.number and (read.locked or self.protection.finds_conflicts):
             return True
-        held = (self.locks.get(one) for one in (row, *headers))
+        held = [self.locks.get(one) for one in (row, *headers)] if self.locks else ()
         return any(lock is not None and lock.is_before(read.number) for lock in held)
 
     def protects_table(self, table: str, number: int) -> bool:
@@ -210,7 +226,7 @@ class Transaction:
         return table in self.tables_locked and self.tables_locked[table] <= number
 
     def end_savepoint(self, name: str, *, rolled_back: bool) -> None:
-        """End a savepoint and those in it; what was locked since is locked no more if it is rolled back."""
+        """End a savepoint and those in it; if it is rolled back, later locks are released."""
         names = [one for one, _ in self.savepoints]
         if name in names:
             position = len(names) - 1 - names[::-1].index(name)
@@ -235,7 +251,7 @@ class Transaction:
     def later(self, listener: Callable[[bool], None]) -> None:
         """Call the listener at the end, with whether it was committed.
 
-        One that has no room is called now, as if it was not.
+        Without room, it is called at once, as after a rollback.
         """
         if len(self.at_end) < MOST_ROWS:
             self.at_end.append(listener)
@@ -243,23 +259,22 @@ class Transaction:
             listener(False)
 
     def end(self, *, committed: bool) -> None:
-        """Tell those who have waited for the end."""
+        """Tell the listeners of the end."""
         for listener in self.at_end:
             listener(committed)
         for read in self.locking:
             read.locked = False
-        self.at_end = []  # they know this transaction
+        self.at_end = []  # they refer to this transaction
 
 
 class ConnectionSeen:
-    """A connection: the session that it works for, and the transaction that it has without one."""
+    """A connection: the session for which it works, and its own transaction without one."""
 
-    __slots__ = ("has_begun", "transaction", "user")
+    __slots__ = ("transaction", "user")
 
     def __init__(self) -> None:
         self.user: SessionSeen | None = None
         self.transaction: Transaction | None = None  # it is made for its first statement
-        self.has_begun = False
 
 
 class SessionSeen:
@@ -272,22 +287,15 @@ class SessionSeen:
         self.reading: Read | None = None
         self.committed = False
         self.flush: Places | None = None
-        """The lines that have called for the flush that is running; none before they are asked for."""
+        """The lines that called the running flush; None until they are read."""
 
     def lines_of_flush(self) -> Places:
-        """Return the lines that have called for a write of an object."""
+        """Return the lines that caused the write of an object."""
         if self.flush == ():
             self.flush = places_of_program()
         return self.flush or places_of_program()
 
     def is_in_flush(self) -> bool:
-        """Return whether a flush sends what its connections send."""
+        """Return whether the statements of its connections come from a flush."""
         session = None if self.flush is None else self.session()
         return session is not None and is_flushing(session)
-
-    def end(self) -> None:
-        """End its transaction."""
-        self.transaction.end(committed=self.committed)
-        self.transaction = Transaction()
-        self.connections.clear()
-        self.reading, self.committed, self.flush = None, False, None

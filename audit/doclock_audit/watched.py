@@ -1,4 +1,4 @@
-"""All that an audit remembers of the process while it watches: sessions, connections and objects."""
+"""The state that an audit keeps while it watches a process: sessions, connections and objects."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import asyncio
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
@@ -17,34 +16,55 @@ from sqlalchemy.orm import InstanceState, Session
 from sa_doclock.dialects.base import IsolationLevels, PlainReads
 from sa_doclock.testing.instruments import locks_database, strategy_class
 
+from .inserts import InsertRace
+from .lock_order import LockOrder
 from .places import NOWHERE, Place, Places, places_of_program, waiting_places
 from .rows import ByObject, Row
-from .rules import Rule
+from .rules import (
+    DetailWithoutHeader,
+    LockWithoutEffect,
+    LongHold,
+    LostUpdate,
+    Rule,
+    StaleAfterLock,
+)
 from .sent import Sent
-from .transactions import ConnectionSeen, Read, RowLock, SessionSeen, Transaction, Waiting
+from .transactions import (
+    ConnectionSeen,
+    Protection,
+    Read,
+    RowLock,
+    SessionSeen,
+    Transaction,
+    Waiting,
+    Write,
+)
 
 # Threads: the audit's listeners run in one thread at a time.
-_levels: WeakKeyDictionary[Dialect, dict[str, tuple[bool, bool]]] = WeakKeyDictionary()
+_levels: WeakKeyDictionary[Dialect, dict[str, Protection]] = WeakKeyDictionary()
+_NEW_SNAPSHOTS: Final = frozenset({"READ COMMITTED", "READ UNCOMMITTED"})
 
 
-def _protected_by(connection: Connection, level: str) -> tuple[bool, bool]:
-    """Return what the database refuses at this level: to overwrite what has changed since, and to insert.
+def _protected_by(connection: Connection, level: str) -> Protection:
+    """Return what the database refuses at this level; nothing is sent.
 
-    That is a row that a SELECT of the transaction has missed.  Nothing is sent.  The driver of SQLite begins
-    no transaction for a SELECT, whatever the level is called.
+    The driver of SQLite begins no transaction for a SELECT, whatever the level is called.
     """
     known = _levels.setdefault(connection.dialect, {})
     if level not in known:
         name = level.replace("_", " ").upper()
         strategy = strategy_class(connection.dialect)
         levels = IsolationLevels if strategy is None else strategy(connection.dialect).isolation
-        conflicts = PlainReads.CONFLICT in levels.plain_reads.get(name, PlainReads(0))
-        known[level] = conflicts, name == "SERIALIZABLE" and not locks_database(connection)
+        known[level] = Protection(
+            finds_conflicts=PlainReads.CONFLICT in levels.plain_reads.get(name, PlainReads(0)),
+            excludes_inserts=name == "SERIALIZABLE" and not locks_database(connection),
+            joins_statements=name not in _NEW_SNAPSHOTS,
+        )
     return known[level]
 
 
 def _level_of(connection: Connection) -> str:
-    """Return the isolation level as the program writes it, empty where it is not known."""
+    """Return the isolation level as the program writes it, or "" if unknown."""
     level = connection.get_execution_options().get("isolation_level")
     return str(level or connection.default_isolation_level or "")
 
@@ -60,12 +80,31 @@ def commits_each_statement(connection: Connection) -> bool:
         return False  # an older SQLAlchemy, or a driver that cannot tell
 
 
-_SHORT: Final = 0.05  # seconds without a statement that no rule hears of
+_SHORT: Final = 0.05  # seconds without a statement, of which no rule is told
 
 
-def _hears(rule: Rule, event: str) -> bool:
-    """Return whether a rule does anything at this event."""
-    return getattr(type(rule), event) is not getattr(Rule, event)
+class Rules:
+    """One rule of each code."""
+
+    def __init__(self, hold_limit: float) -> None:
+        self.lost_update, self.headers, self.orders = (
+            LostUpdate(),
+            DetailWithoutHeader(),
+            LockOrder(),
+        )
+        self.effects, self.stale, self.inserts = LockWithoutEffect(), StaleAfterLock(), InsertRace()
+        self.holds = LongHold(hold_limit)
+
+    def __iter__(self) -> Iterator[Rule]:
+        yield from (self.lost_update, self.headers, self.orders, self.effects)
+        yield from (self.stale, self.inserts, self.holds)
+
+    def wrote(self, transaction: Transaction, write: Write) -> None:
+        """Learn of a row that a flush has written, before the transaction has its lock."""
+        self.lost_update.wrote(transaction, write)
+        self.headers.wrote(transaction, write)
+        self.stale.wrote(transaction, write)
+        self.inserts.wrote(transaction, write)
 
 
 class Watched:
@@ -74,28 +113,26 @@ class Watched:
     Sessions, connections and objects are held weakly, and the rows of a transaction until its end.
     """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.of_reads = [one.read_table for one in rules if _hears(one, "read_table")]
-        self.of_writes = [one.wrote for one in rules if _hears(one, "wrote")]
-        self.of_locks = [one.locked for one in rules if _hears(one, "locked")]
         self.reads: ByObject[InstanceState[Any], Read] = ByObject()
         self.refreshed: ByObject[InstanceState[Any], dict[str, Read]] = ByObject()
-        """Attributes that were read again, and not the whole row."""
+        """Attributes that were read again without the whole row."""
         self.assigned: ByObject[InstanceState[Any], dict[str, Places]] = ByObject()
         self.added: ByObject[InstanceState[Any], Places] = ByObject()
         self.statements = self.transactions = self.rows_left_out = self.failures = 0
         self.first_failure = ""
         self._mutex = threading.RLock()
-        self._sessions: dict[int | None, SessionSeen] = {}  # by the number that its objects know
+        self.sessions: dict[int | None, SessionSeen] = {}  # by the number that its objects know
         self._connections: ByObject[Connection, ConnectionSeen] = ByObject()
 
     def guarded(self, listener: Callable[..., Any]) -> Callable[..., Any]:
         """Return the listener, which one thread runs at a time, and which never raises."""
+        mutex = self._mutex
 
         def run(*arguments: Any) -> Any:
             try:
-                with self._mutex:
+                with mutex:
                     return listener(*arguments)
             except Exception:  # noqa: BLE001  # an error of the audit is no error of the program
                 self.failures += 1
@@ -105,67 +142,56 @@ class Watched:
         return run
 
     def session(self, session: Session) -> SessionSeen:
-        """Return what is known of a session."""
+        """Return the state of a session."""
         number = session.hash_key
-        found = self._sessions.get(number)
+        found = self.sessions.get(number)
         if found is None:
-            forget = partial(self._forget, number)
-            found = self._sessions[number] = SessionSeen(ref(session, forget))
+            forget = self.sessions.pop
+            session_seen = ref(session, lambda _: forget(number, None))
+            found = self.sessions[number] = SessionSeen(session_seen)
         return found
-
-    def _forget(self, number: int, _: object) -> None:
-        self._sessions.pop(number, None)
 
     def of_object(self, state: InstanceState[Any]) -> SessionSeen | None:
         """Return what is known of the session of an object."""
-        found = self._sessions.get(state.session_id)
+        found = self.sessions.get(state.session_id)
         if found is None and (session := state.session) is not None:
             found = self.session(session)
         return found
 
-    def _seen(self, connection: Connection) -> ConnectionSeen:
+    def seen(self, connection: Connection) -> ConnectionSeen:
+        """Return what is known of a connection."""
         found = self._connections.get(ref(connection))
         if found is None:
             found = ConnectionSeen()
             self._connections.put(connection, found)
         return found
 
-    def user_of(self, connection: Connection) -> SessionSeen | None:
-        """Return what is known of the session whose statements the connection sends."""
-        return self._seen(connection).user
-
     def use(self, connection: Connection, session: SessionSeen) -> None:
         """Give the statements of a connection to a session, until its transaction ends."""
-        seen = self._seen(connection)
+        seen = self.seen(connection)
         if seen.user is not session:
             if seen.user is None and seen.transaction is None:
-                conflicts, inserts = _protected_by(connection, _level_of(connection))
-                session.transaction.finds_conflicts |= conflicts
-                session.transaction.excludes_inserts |= inserts
+                self.transactions += 1
+                session.transaction.protect(_protected_by(connection, _level_of(connection)))
             else:
                 session.transaction.join(self.transaction_of(connection))
             seen.user = session
             session.connections.append(seen)
 
-    def end_session(self, session: SessionSeen) -> None:
+    def end_session(self, session: Session) -> None:
         """End the session's transaction."""
-        self.measure_idle(session.transaction)
-        for seen in session.connections:
-            if seen.user is session:
-                seen.user = None
-        session.end()
+        ended = self.sessions.pop(session.hash_key, None)
+        if ended is not None:
+            self.measure_idle(ended.transaction)
+            for seen in ended.connections:
+                if seen.user is ended:
+                    seen.user = None
+            ended.transaction.end(committed=ended.committed)
 
-    def begin(self, connection: Connection) -> None:
-        """Begin a transaction of a connection."""
-        self.transactions += 1
-        seen = self._seen(connection)
-        seen.transaction, seen.has_begun = None, True
-
-    def end(self, connection: Connection, *, committed: bool) -> None:
+    def end(self, committed: bool, connection: Connection, *_: object) -> None:
         """End the transaction of a connection; that of a session ends with the session's."""
-        seen = self._seen(connection)
+        seen = self.seen(connection)
         found, seen.transaction = seen.transaction, None
-        seen.has_begun = False
         current = found if seen.user is None else seen.user.transaction
         if current is not None:
             self.measure_idle(current)
@@ -174,21 +200,19 @@ class Watched:
 
     def transaction_of(self, connection: Connection) -> Transaction:
         """Return the transaction that the connection's next statement belongs to."""
-        seen = self._connections.get(ref(connection)) or self._seen(connection)
+        seen = self._connections.get(ref(connection)) or self.seen(connection)
         if seen.user is not None:
             return seen.user.transaction
         if seen.transaction is None:
-            # It has not begun in autocommit, or if it began before the audit.
-            self.transactions += not seen.has_begun
-            seen.transaction = Transaction(*_protected_by(connection, _level_of(connection)))
+            self.transactions += 1
+            seen.transaction = Transaction(_protected_by(connection, _level_of(connection)))
         return seen.transaction
 
     def note_wide_lock(self, connection: Connection, sent: Sent) -> None:
-        """Note a lock that is not of rows; the next session on this connection has it too."""
+        """Note a lock that is not on rows; the next session on this connection has it too."""
         begins = sent.begins and locks_database(connection)
         for transaction in self._transactions_on(connection):
-            transaction.finds_conflicts |= begins
-            transaction.excludes_inserts |= begins
+            transaction.protect(Protection(begins, begins))
             transaction.has_wide_lock |= sent.locks_widely or sent.locks_file
             transaction.has_gate |= sent.locks_widely
             transaction.has_file_lock |= sent.locks_file
@@ -196,15 +220,13 @@ class Watched:
                 transaction.first_lock = transaction.first_lock or here()
 
     def note_level(self, connection: Connection, level: str) -> None:
-        """Note the isolation level that a statement gives the transaction."""
+        """Note the isolation level that a statement sets for the transaction."""
         for transaction in self._transactions_on(connection):
-            protected = _protected_by(connection, level)
-            transaction.finds_conflicts, transaction.excludes_inserts = protected
+            transaction.protection = _protected_by(connection, level)
 
     def _transactions_on(self, connection: Connection) -> Iterator[Transaction]:
-        """Yield the session's transaction on this connection, and the connection's own."""
         yield self.transaction_of(connection)
-        own = self._seen(connection).transaction
+        own = self.seen(connection).transaction
         if own is not None:
             yield own
 
@@ -217,22 +239,27 @@ class Watched:
         seconds = time.perf_counter() - waiting.since
         if waiting.place is not None or seconds > _SHORT:
             place = waiting.place or here()
-            for rule in self.rules:
-                rule.was_idle(transaction, seconds, place, seen=waiting.place is not None)
+            seen = waiting.place is not None
+            self.rules.holds.was_idle(transaction, seconds, place, seen=seen)
 
-    def begin_idle(self, transaction: Transaction) -> None:
-        """Begin to measure how long no statement runs."""
+    def begin_idle(self, connection: Connection, *_: object) -> None:
+        """Begin to measure how long no statement of the connection's transaction runs."""
+        seen = self.seen(connection)
+        transaction = seen.transaction if seen.user is None else seen.user.transaction
+        if transaction is None:
+            return
         try:
             task = asyncio.current_task()
         except RuntimeError:  # no loop runs in this thread
             task = None
-        of_task = None if task is None else ref(task)
-        transaction.waiting = Waiting(time.perf_counter(), threading.get_ident(), of_task)
+        transaction.waiting = Waiting(
+            time.perf_counter(), threading.get_ident(), task and ref(task)
+        )
 
     def note_waiting(self, seconds: float) -> None:
-        """Note under which line each transaction waits that has been idle for that long."""
+        """Note at which line each transaction waits that has been idle for that long."""
         now = time.perf_counter()
-        of_sessions = [one.transaction for one in self._sessions.values()]
+        of_sessions = [one.transaction for one in self.sessions.values()]
         for transaction in (*of_sessions, *(one.transaction for one in self._connections.values())):
             waiting = None if transaction is None else transaction.waiting
             if waiting is not None and now - waiting.since > seconds:
@@ -246,8 +273,7 @@ class Watched:
         if not transaction.has_room():
             self.rows_left_out += 1
             return
-        for tell in self.of_locks:
-            tell(transaction, row, lock)
+        self.rules.orders.locked(transaction, row, lock)
         transaction.locks[row] = lock
         transaction.first_lock = transaction.first_lock or lock.place
 

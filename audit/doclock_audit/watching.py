@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
@@ -18,53 +18,45 @@ from sa_doclock import LockingSession
 from .exploration import Exploration, explore
 from .findings import CODES, AuditFinding, each_once, json_of, sarif_of, table_of
 from .html import html_of
-from .inserts import InsertRace
 from .listeners import Listeners
-from .lock_order import LockOrder
 from .paths import Paths
 from .places import RanBy, packages_in
-from .rules import (
-    HOLD_LIMIT,
-    DetailWithoutHeader,
-    LockWithoutEffect,
-    LongHold,
-    LostUpdate,
-    Rule,
-    StaleAfterLock,
-)
-from .watched import Watched
+from .rules import HOLD_LIMIT
+from .watched import Rules, Watched
 
 _EVENTS: Final[Mapping[Any, Sequence[str]]] = {
-    Engine: (
-        *("begin", "begin_twophase", "commit", "commit_twophase", "rollback", "rollback_twophase"),
-        *("savepoint", "release_savepoint", "rollback_savepoint"),
-        *("before_cursor_execute", "after_cursor_execute"),
-    ),
+    Engine: ("before_cursor_execute",),
     Session: (
         *("after_begin", "after_commit", "after_transaction_end"),
         *("before_flush", "transient_to_pending"),
     ),
     LockingSession: ("lock_acquired",),
-    Mapper: ("load", "refresh", "after_insert", "after_update", "after_delete"),
+    Mapper: ("refresh",),
+}
+_SAVEPOINTS: Final = {
+    "savepoint": "SAVEPOINT",
+    "release_savepoint": "RELEASE",
+    "rollback_savepoint": "ROLLBACK",
 }
 _SAMPLE: Final = 0.02  # seconds
-#: What SQLAlchemy calls as it is, without a function around it.
+#: Options by which SQLAlchemy calls a listener directly, without a wrapper.
 _AS_IT_IS: Final = {"raw": True, "retval": True, "include_key": True}
 
 
 class Audit:
     """The findings of a run, which grow while it is watched.
 
-    An audit keeps no object, session or connection alive, and forgets the rows of a transaction with
-    it.  It keeps at most 10,000 rows of one transaction, 20,000 pairs of rows in the order in which
-    they were locked, and 2,000 different things of each code; ``left_out`` counts what had no room.
+    An audit keeps no object, session or connection alive, and forgets the rows of a transaction
+    when it ends.  It keeps at most 10,000 rows of one transaction, 20,000 pairs of rows in the
+    order in which they were locked, and 2,000 different findings of each code; ``left_out`` counts
+    the rest.
 
     :param hold_limit: seconds that a transaction may be open, with locks or without, while no
         statement runs.
     :param packages: the names of installed packages whose lines are the program's own.  Those whose
-        source is in the project are found without.
+        source is in the project are found automatically.
     :param root: the folder of the project, to which paths are relative; by default the current one.
-    :param tests_alone: the run is one of tests: nobody else runs the lines of its tests at the same time.
+    :param tests_alone: the run consists of tests: nobody else runs their lines at the same time.
     """
 
     def __init__(
@@ -78,10 +70,7 @@ class Audit:
         self._paths = Paths(Path.cwd() if root is None else root)
         self._packages = packages_in(self._paths.root) | {*packages}
         self._ran_by = RanBy()
-        self._rules: tuple[Rule, ...] = (
-            *(LostUpdate(), DetailWithoutHeader(), LockOrder(), LockWithoutEffect()),
-            *(StaleAfterLock(), InsertRace(), LongHold(hold_limit)),
-        )
+        self._rules = Rules(hold_limit)
         self._hold_limit = hold_limit
         if tests_alone:
             known = lru_cache(maxsize=4096)(self._paths.is_file_of_tests)
@@ -91,9 +80,9 @@ class Audit:
 
     @property
     def findings(self) -> list[AuditFinding]:
-        """The findings that have a place, each once: errors first, then by code, the most frequent first.
+        """The findings with a place, each once: errors first, then by code, the most frequent first.
 
-        Those of lines of tests alone are the last of their severity.
+        Those in lines of tests only are the last of their severity.
         """
         codes = list(CODES)
         found = [one for rule in self._rules for one in rule.findings() if one.sites]
@@ -123,12 +112,12 @@ class Audit:
 
     @property
     def left_out(self) -> int:
-        """The number of observations that have found no room; 0 in all but very long runs."""
+        """The number of observations beyond the limits; 0 except in very long runs."""
         return self._watched.rows_left_out + sum(rule.left_out for rule in self._rules)
 
     @property
     def failures(self) -> tuple[int, str]:
-        """The number of times that the audit itself has failed, unseen by the program; the first traceback."""
+        """The number of failures of the audit itself, unseen by the program, and the first traceback."""
         return self._watched.failures, self._watched.first_failure
 
     def report(self) -> str:
@@ -138,23 +127,26 @@ class Audit:
         return "\n".join([*table, *self._summary(found)])
 
     def _summary(self, found: Sequence[AuditFinding]) -> list[str]:
-        """Return how much was seen, in lines."""
         left_out, (times, first) = self.left_out, self.failures
-        lines = []
         errors = sum(one.severity == "error" for one in found)
-        lines.append(
-            f"{errors} errors, {len(found) - errors} warnings in {self.statements} statements of "
-            f"{self.transactions} transactions"
-        )
+        counts = {
+            "error": errors,
+            "warning": len(found) - errors,
+            "statement": self.statements,
+            "transaction": self.transactions,
+        }
+        lines = ["{}, {} in {} of {}".format(*(_counted(n, noun) for noun, n in counts.items()))]
         if not self.statements:
             lines.append(
                 "no statement was seen: the program has sent none by SQLAlchemy, or another process did"
             )
         if left_out:
-            lines.append(f"{left_out} observations had no room, so findings may be missing")
+            lines.append(
+                f"{_counted(left_out, 'observation')} had no room, so findings may be missing"
+            )
         if times:
             lines.append(
-                f"the audit has failed {times} times, so findings may be missing; the first:"
+                f"the audit failed {_counted(times, 'time')}, so findings may be missing; the first:"
             )
             lines.append(first)
         return lines
@@ -162,8 +154,8 @@ class Audit:
     def to_json(self) -> str:
         """Return the findings as a list of JSON objects, whose members are those of AuditFinding.
 
-        Files of the project are relative to it, and installed ones to their folder.  ``in_tests`` is true
-        where all lines are those of tests, and ``story`` has the steps of two transactions.
+        Files of the project are relative to it, and installed ones to their folder.  ``in_tests``
+        is true if all lines are those of tests, and ``story`` has the steps of two transactions.
         """
         return json_of(self.findings, self._paths)
 
@@ -180,7 +172,7 @@ class Audit:
         return sarif_of(self.findings, self._paths)
 
     def export(self) -> dict[str, Any]:
-        """Return all that was found, in lists, texts and numbers, for ``merge()`` in another process."""
+        """Return everything found, in lists, texts and numbers, for ``merge()`` in another process."""
         watched = self._watched
         return {
             "rules": {rule.code: rule.export() for rule in self._rules},
@@ -190,10 +182,10 @@ class Audit:
         }
 
     def merge(self, exported: dict[str, Any]) -> None:
-        """Add what an audit in another process has found.
+        """Add the findings of an audit in another process.
 
-        A cycle of locks that only both together show is possible, not certain: rows of two processes
-        may be of two databases.
+        A cycle of locks that only both together show is possible, not certain: rows of two
+        processes may be in two databases.
         """
         for rule in self._rules:
             rule.merge(exported["rules"][rule.code])
@@ -226,20 +218,33 @@ class Audit:
                     event.remove(target, name, listener)
 
     def _sample(self, ended: Event) -> None:
-        """Look from time to time which transactions wait, and where."""
         note = self._watched.guarded(lambda: self._watched.note_waiting(self._hold_limit))
         while not ended.wait(max(self._hold_limit / 2, _SAMPLE)):
             note()
 
     def _listeners(self) -> Iterator[tuple[Any, str, Any, dict[str, bool]]]:
-        listeners = Listeners(self._watched)
+        listeners, guarded = Listeners(self._watched), self._watched.guarded
         for target, names in _EVENTS.items():
             options = {"raw": True} if target is Mapper else {}
             for name in names:
-                yield target, name, self._watched.guarded(getattr(listeners, name)), options
-        # Not guarded as a whole: one executes the program's statement, the other is called for new objects.
+                yield target, name, guarded(getattr(listeners, name)), options
+        for name in ("commit", "rollback"):
+            end = guarded(partial(self._watched.end, name == "commit"))
+            yield from ((Engine, of, end, {}) for of in (name, f"{name}_twophase"))
+        for name, word in _SAVEPOINTS.items():
+            yield Engine, name, guarded(partial(listeners.savepoint, word)), {}
+        for kind in ("insert", "update", "delete"):
+            written = guarded(partial(listeners.written, kind))
+            yield Mapper, f"after_{kind}", written, {"raw": True}
+        yield Engine, "after_cursor_execute", guarded(self._watched.begin_idle), {}
+        # Not guarded as a whole: one executes the program's statement, the others are called for each object.
         yield Session, "do_orm_execute", listeners.do_orm_execute, {}
+        yield Mapper, "load", listeners.load, {"raw": True}
         yield QueryableAttribute, "set", listeners.set, _AS_IT_IS
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @contextmanager
@@ -251,9 +256,10 @@ def audit(
 ) -> Iterator[Audit]:
     """Watch every Session and Engine of this process in the block, and report missing locks.
 
-    It watches sessions of every class, synchronous or not. It changes no model and sends nothing. The
-    context manager yields an :class:`Audit`, whose findings you can read in the block and afterwards.
-    A transaction is judged when it ends. Code that does not run in the block is not audited.
+    It watches sessions of every class, synchronous or not.  It changes no model and sends nothing.
+    The context manager yields an :class:`Audit`, whose findings you can read in the block and
+    afterwards.  A transaction is judged when it ends.  Code that does not run in the block is not
+    audited.
 
     Example::
 
@@ -264,8 +270,8 @@ def audit(
 
     :param hold_limit: seconds that a transaction may be open, with locks or without, while no
         statement runs.
-    :param packages: the names of installed packages whose lines are the program's own, as of a program
-        that is tested as it is installed.
+    :param packages: the names of installed packages whose lines are the program's own, for a
+        program that is tested as installed.
     :param root: the folder of the project, to which paths are relative; by default the current one.
     """
     found = Audit(hold_limit=hold_limit, packages=packages, root=root)
@@ -285,19 +291,20 @@ def explore_finding(
     """Run the functions of a finding in all orders of their statements, as :func:`explore` does.
 
     An audit knows the lines of a finding, but no arguments for them, so the caller gives the
-    functions. The exploration is audited: if it does not meet the finding again at the same lines,
-    that is an error.
+    functions.  The exploration is audited: it is an error if the finding does not occur again at
+    the same lines.
 
     Example::
 
         finding = found.findings[0]  # of an audit() of add_one()
         explore_finding(finding, add_one, before=before, invariant=both_are_counted)
 
-    :param finding: a finding of an :func:`audit` of this program, unchanged since. After the cure,
-        when it is no longer met, give the functions to :func:`explore`.
-    :param first: a function or coroutine function without arguments, that executes the finding's lines.
-    :param second: the other one; by default the first once more.
-    :raises ValueError: the finding was not met.
+    :param finding: a finding of an :func:`audit` of this program, unchanged since.  After the cure,
+        when it no longer occurs, give the functions to :func:`explore`.
+    :param first: a function or coroutine function without arguments, that executes the finding's
+        lines.
+    :param second: the other one; by default the first again.
+    :raises ValueError: the finding did not occur.
     :raises TimeoutError: as :func:`explore` says of this and of the other parameters.
     """
     with audit() as again:

@@ -392,7 +392,7 @@ def test_a_signal_ends_a_server_with_its_report(folder: Path, number: int, statu
         out, errors = server.communicate(timeout=60)
     assert server.returncode == status
     assert out.startswith("stopped\nseverity ")
-    assert "1 errors, 0 warnings" in out
+    assert "1 error, 0 warnings" in out
     assert errors == "written to found.html\n"
     assert (folder / "found.html").is_file()
 
@@ -406,7 +406,7 @@ def test_a_server_that_handles_sigterm_itself_is_let(folder: Path) -> None:
         os.kill(server.pid, signal.SIGTERM)
         out, _ = server.communicate(timeout=60)
     assert server.returncode == 2  # that of errors, as the program has ended with 0
-    assert "1 errors, 0 warnings" in out
+    assert "1 error, 0 warnings" in out
 
 
 @pytest.mark.parametrize("option", [("--sarif", "no/x.sarif"), ("--html", ".")])

@@ -85,8 +85,19 @@ def test_the_table_at_the_end(run: pytest.Pytester) -> None:
     places = [f"shop.py:{WRITTEN + line}" for line in (-1, 0, 1)]
     assert [read, written, flushed] == [f"{places[0]},", f"{places[1]},", places[2]]
     result.stdout.fnmatch_lines(
-        ["*cure: lock the row where it is read, at shop.py:*", "1 errors, 0 warnings in *"]
+        ["*cure: lock the row where it is read, at shop.py:*", "1 error, 0 warnings in *"]
     )
+
+
+def test_the_paths_are_those_of_the_project_with_a_pytest_ini_among_the_tests(
+    run: pytest.Pytester,
+) -> None:
+    tests = run.mkdir("tests")
+    (tests / "pytest.ini").write_text("[pytest]\npythonpath = ..\n")
+    (tests / "test_shop.py").write_text("import shop\ndef test_add():\n    shop.add(1)\n")
+    result = run.runpytest_subprocess("--doclock-audit", "tests")
+    result.assert_outcomes(passed=1)
+    assert [row[3] for row in table_of(result)] == [f"shop.py:{WRITTEN - 1},"]
 
 
 def test_a_line_of_a_test_is_possible_at_most(run: pytest.Pytester) -> None:
@@ -205,7 +216,7 @@ def test_the_command_has_the_exit_status_of_the_program(shop: Path) -> None:
 
 def test_the_command_writes_sarif(shop: Path) -> None:
     done = command(shop, "--sarif", "found.sarif", "--", "shop.py", "1")
-    assert "1 errors, 0 warnings" in done.stdout
+    assert "1 error, 0 warnings" in done.stdout
     check_sarif(json.loads((shop / "found.sarif").read_text()), shop)
 
 
@@ -262,7 +273,7 @@ def test_what_had_no_room_is_reported() -> None:
     assert audit.report().splitlines() == [
         "0 errors, 0 warnings in 5 statements of 2 transactions",
         "7 observations had no room, so findings may be missing",
-        "the audit has failed 1 times, so findings may be missing; the first:",
+        "the audit failed 1 time, so findings may be missing; the first:",
         "Traceback",
     ]
 

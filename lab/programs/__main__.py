@@ -42,6 +42,9 @@ class Program:
 
     def prepare(self) -> None:
         """Clone and install the program, where it is not there yet."""
+        self._source.parent.mkdir(parents=True, exist_ok=True)
+        # A program without a configuration of pytest does not get that of this project.
+        (self._source.parent / "pytest.ini").touch()
         if self.suite.own:
             self._source.mkdir(parents=True, exist_ok=True)
             shutil.copy(
@@ -121,7 +124,10 @@ class Program:
         """Run the tests; return the seconds of the processor, which other programs do not change."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
-            [self._python, "-m", "pytest", *_OPTIONS, *options, *self.suite.tests],
+            [
+                *(self._python, "-m", "pytest", *_OPTIONS, f"--rootdir={self._source}"),
+                *(*options, *self.suite.tests),
+            ],
             cwd=self._source,
             env=self._environment(),
             capture_output=True,

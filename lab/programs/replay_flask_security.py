@@ -29,7 +29,7 @@ def replays(folder: str) -> Iterator[Exploration]:
     fsqla.FsModels.set_db_info(db)
     role: Any = type("Role", (db.Model, fsqla.FsRoleMixin), {})
     user: Any = type("User", (db.Model, fsqla.FsUserMixin), {})
-    type("WebAuthn", (db.Model, fsqla.FsWebAuthnMixin), {})
+    _kept: Any = type("WebAuthn", (db.Model, fsqla.FsWebAuthnMixin), {})
     users = security.SQLAlchemyUserDatastore(db, user, role)
     security.Security(app, users)
     with app.app_context():

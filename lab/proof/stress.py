@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lab.proof.page import Part, table
 from sa_doclock.tools.cli.database import open_database
-from sa_doclock.tools.cli.workload import Outcome, Plan, check_locks, fresh_tables, run
+from sa_doclock.tools.cli.workload import Plan, RunOutcome, check_locks, fresh_tables, run
 
 _SEED = 1
 
@@ -20,7 +20,7 @@ def stress(url: str, threads: int, iterations: int) -> Part:
         "with locks, whole documents": replace(plan, whole=True),
         "control: without locks": replace(plan, locks=False),
     }
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, RunOutcome] = {}
     with open_database(url, threads) as target:
         for name, one in plans.items():
             with fresh_tables(target.engine):
@@ -29,7 +29,7 @@ def stress(url: str, threads: int, iterations: int) -> Part:
     return shown(outcomes)
 
 
-def shown(outcomes: Mapping[str, Outcome]) -> Part:
+def shown(outcomes: Mapping[str, RunOutcome]) -> Part:
     """Return the table; it holds where only the control has found something."""
     rows = [_row(name, outcome) for name, outcome in outcomes.items()]
     locked = all(outcome.ok for outcome in outcomes.values() if outcome.plan.locks)
@@ -42,7 +42,7 @@ def shown(outcomes: Mapping[str, Outcome]) -> Part:
     return Part("Stress", lines, holds=locked and control)
 
 
-def _row(name: str, outcome: Outcome) -> Mapping[str, object]:
+def _row(name: str, outcome: RunOutcome) -> Mapping[str, object]:
     tally = outcome.tally
     return {
         "run": name,

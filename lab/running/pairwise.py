@@ -9,7 +9,8 @@ pipeline, are one database here, and each is in the selection of a file that has
 MySQL and MariaDB, which share InnoDB, take turns by test: they too are one database here.  But a test is on both of them
 where a marker names one, or its text, or that of what it uses of its file: what it says of one need not hold for the other.
 
-Where the library decides by itself, the database is no part of a pair: each is somewhere in the file.
+Where the library decides by itself, the database is not part of a pair: each is somewhere in the file.  Where a test
+is marked ``each_value``, its parameters do not depend on each other: any two values of two of them need not be together.
 
 The selection depends on nothing but the items and the text of their files.
 """
@@ -85,7 +86,8 @@ def _pairs(item: pytest.Item, *, own_logic: bool) -> Pairs:
         if name != "database"
     ]
     pairs: list[Hashable] = [test, *((test, value) for value in values)]
-    pairs += itertools.combinations(values, 2)
+    if not any(item.iter_markers("each_value")):
+        pairs += itertools.combinations(values, 2)
     column = callspec.params.get("database")
     if isinstance(column, str):
         pairs.append(column)

@@ -1,8 +1,8 @@
-"""Adoption: SQLAlchemy's own ``with_for_update()`` is a lock of the session: real, recorded and fresh.
+"""Adoption: SQLAlchemy's own ``with_for_update()`` becomes a lock of the session: real, recorded and fresh.
 
-A part that keeps nothing of its session.  Its hook ``executor`` executes a select that has a
-``with_for_update()`` in place of the session; ``check_statements()`` checks locks within other
-statements checked before they are sent.
+The part keeps no state of its session.  Its hook ``executor`` executes a select with
+``with_for_update()`` instead of the session; ``check_statements()`` checks the locks within other
+statements before they are sent.
 """
 
-from .part import Adoption
+from .session_adoption import SessionAdoption

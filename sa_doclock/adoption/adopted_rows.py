@@ -1,14 +1,14 @@
-"""SQLAlchemy's own ``with_for_update()``, in a LockingSession: a lock that is real and recorded.
+"""SQLAlchemy's own ``with_for_update()`` in a LockingSession: a lock that is real and recorded.
 
-The statement, its autoflush and isolation level stay SQLAlchemy's.  Where its SQL would carry no
-lock, the session makes it real: by the transaction, or by a table hint.  Its result is fresh.
+The statement, its autoflush and its isolation level stay SQLAlchemy's.  If its SQL would lock
+nothing, the session takes the lock: by the transaction, or by a table hint.  The result is fresh.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import reduce
+from functools import partial, reduce
 from operator import getitem, itemgetter
 from typing import Any, Final
 
@@ -72,8 +72,9 @@ from .rows_beside import RowsBeside
 from .unread_rows import expire_unread, roots_unread
 
 _READ_ANEW: Final = frozenset({None, "READ UNCOMMITTED", READ_COMMITTED})
-"""The isolation levels at which each statement reads the rows of its begin; None: not known.  At
-others a plain read after a lock may be older than the locking read."""
+"""The isolation levels at which each statement reads the rows as of its begin; None: unknown.  At
+the others, a plain read after a lock may be older than the locking read.
+"""
 
 Run = Callable[..., Result[Any]]
 Collision = tuple[InstanceState[Any], str]
@@ -90,11 +91,11 @@ def execute_for_update(
     execution_options: Mapping[str, Any],
     bind_arguments: Mapping[str, Any],
 ) -> Result[Any]:
-    """Run the statement, its lock made real, and record the headers whose rows it returns.
+    """Run the statement with a real lock, and record the headers whose rows it returns.
 
-    :raises LockNotSupported: this database has no such lock, or not of such a statement.
-    :raises UnsavedChanges: another has changed a column that has a pending change here, or a row that is
-        to be deleted here.
+    :raises LockNotSupported: this database has no such lock, or not for such a statement.
+    :raises UnsavedChanges: another session has changed a column with a pending change, or a row
+        that is to be deleted here.
     """
     adopted = adopted_by(statement)
     mapper = adopted.mapper
@@ -102,7 +103,7 @@ def execute_for_update(
     if mapper is not None:
         arguments = {"mapper": mapper, **arguments}
     if any(key.other is not None for key in adopted.keys):
-        # Not the keys of classes that the session has in another database than the statement's.
+        # Excludes the keys of classes that the session has in another database.
         engine = context.session().get_bind(**arguments).engine
         here = [
             key
@@ -113,7 +114,7 @@ def execute_for_update(
     entity = None if mapper is None else mapper.class_
     request = LockRequest(entity, None, lock, mapper=mapper, bind_arguments=arguments, as_is=True)
     options = {**statement.get_execution_options(), **execution_options}
-    # Later changes by listeners of the program are not the program's.
+    # Later changes by the program's listeners are not part of it.
     before = options.get(PENDING_BEFORE)
     if before is None:
         before = pending_changes(context.session())
@@ -123,22 +124,22 @@ def execute_for_update(
 class AdoptedRows(LockTarget[Result[Any]]):
     """The rows that the program's own statement locks.
 
-    :param run: executes the statement as the program has asked for it.
+    :param run: executes the statement as the program wanted.
     :param statement: as the program has written it.
     :param options: the execution options of both.
-    :param before: the pending changes of the session when the program asked for the lock.
-    :ivar reads_more: the statement, as it was sent, reads more than rows of one table.
-    :ivar writes: it writes rows too, in a CTE, and must not be sent a second time.
-    :ivar unread: the roots of the rows that it locks and does not return, by their objects or keys.
+    :param before: the session's pending changes when the program asked for the lock.
+    :ivar reads_more: the statement, as sent, reads more than rows of one table.
+    :ivar writes: it also writes rows, in a CTE, and must not be sent twice.
+    :ivar unread: the roots of rows that it locks and returns neither as objects nor by key.
     :ivar unreadable: expired attributes of their parts, which no access loads.
     :ivar _waits: whether the lock is in the statement.
-    :ivar _added: the number of columns at the end of a row that are read for the lock alone.
-    :ivar _loaded: the objects of these classes that the session had before, if it had any objects.
-    :ivar _headers: the locked objects that the statement has returned.
-    :ivar _objects: all objects that it has returned, where it reads more than rows of one table.
-    :ivar _keys: the keys of locked headers that it has returned in place of objects.
-    :ivar _touched: the objects that listeners have changed before the lock was granted.
-    :ivar _by_index: the roots whose rows may be unlocked, as :func:`check_headers` returns them.
+    :ivar _added: the number of columns at the end of a row that only the lock needs.
+    :ivar _loaded: the session's objects of these classes before it, if the session had any objects.
+    :ivar _headers: the locked objects that the statement returned.
+    :ivar _objects: all returned objects, if it reads more than rows of one table.
+    :ivar _keys: the keys of locked headers that it returned instead of objects.
+    :ivar _touched: the objects that listeners changed before the lock was granted.
+    :ivar _by_index: the roots whose rows may be unlocked, see :func:`check_headers`.
     """
 
     reads_more = False
@@ -172,7 +173,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._touched: set[InstanceState[Any]] = set()
 
     def check(self, request: LockRequest) -> None:
-        """See :class:`LockTarget`: the order of locking is that of all locks."""
+        """See :class:`LockTarget`: the lock order applies to it too."""
         if self.context.options.ranks and is_row_lock(request.lock):
             for root in self.roots:
                 self.context.ledger.check_order(root)
@@ -180,7 +181,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def prepare(
         self, bind: Engine | Connection, strategy: LockStrategy, request: LockRequest
     ) -> tuple[TransactionConnection, LockPlan]:
-        """Have the lock in the statement; else in the transaction, whose level stays as it is."""
+        """Put the lock into the statement, or else into the transaction, whose level stays unchanged."""
         lock = request.lock
         row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
@@ -200,9 +201,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return joined, LockPlan(strategy, lock, None, row_lock, table=None)
 
     def _check_level(self, joined: TransactionConnection, strategy: LockStrategy) -> None:
-        """Check that the parts of a declared document are not read as they were before the lock.
+        """Check that parts of a declared document cannot be read as of before the lock.
 
-        :raises WrongIsolation: the level of the transaction, which stays the program's, lets them be older.
+        :raises WrongIsolation: they can at the transaction's level, which the program chose.
         """
         declared = {root for root in self.roots if document_root(root) is root}
         level = self.context.connections.current_level(joined) if declared else None
@@ -238,21 +239,20 @@ class AdoptedRows(LockTarget[Result[Any]]):
             with self.session.no_autoflush:
                 result = self._execute(connection, plan)
         else:
-            if self.mapper is not None:  # SQLAlchemy flushes before a statement of the ORM alone
+            if self.mapper is not None:  # SQLAlchemy flushes only before ORM statements
                 autoflush(self.session, self._options)
             result = self._execute(connection, plan)
         # No row has been loaded yet.
         self._touched = {*touched, *changed_since(self.session, self._before)}
         if _is_streamed(self._options):  # the rows are locked one after the other
             return Found(self._own_columns(result), lasts=False)
-        # What it reads of other rows may be older than its lock, and can be read anew.
+        # Rows read beside the locked ones may be older than the lock, and can be read again.
         level = self.context.connections.current_level(connection)
         beside = self._waits and self.reads_more and level in _READ_ANEW
         self._note_returned(result, reads_beside=beside)
         return Found(self._own_columns(result), lasts=bool(self._headers or self._keys))
 
     def _own_columns(self, result: Result[Any]) -> Result[Any]:
-        """Return the result without the columns that were read for the lock alone."""
         if not self._added:
             return result
         described = self._written.column_descriptions
@@ -263,13 +263,13 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return own
 
     def _width_of(self, result: Result[Any]) -> int:
-        """Return the number of columns in a row that the program has asked for."""
-        if self.mapper is not None:  # an alias without a name is not among the result's keys
+        """Return the number of columns in a row that the program selected."""
+        if self.mapper is not None:  # the result's keys omit an unnamed alias
             return len(self._written.column_descriptions)
-        return len(result.keys()) - self._added  # text() may have made it wider
+        return len(result.keys()) - self._added  # text() may have more columns than it declares
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
-        """See :class:`LockTarget`; a statement that writes too is not sent a second time."""
+        """See :class:`LockTarget`; a statement that also writes is not sent twice."""
         left = None if self.writes else without_documents(self._written, documents, most)
         if left is None:
             return False
@@ -277,7 +277,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return True
 
     def _note_returned(self, result: Result[Any], *, reads_beside: bool) -> None:
-        """Note the locked objects, and the keys of locked rows, that are in the result, and stay in it."""
+        """Record the locked objects and the keys of locked rows in the result, which stays readable."""
         adopted = self._adopted
         if adopted.places:
             rows = buffer_rows(result)
@@ -291,7 +291,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
             self._keys = _keys_of_rows(buffer_rows(result) if whole else (), whole)
 
     def _is_same_table(self, key: KeyPlaces) -> bool:
-        """Return whether the statement has read the table of the root, if by another object."""
+        """Return whether the statement read the root's table, even if by another Table object."""
         if key.other is None:
             return True
         session, binds = self.session, self.request.bind_arguments
@@ -301,20 +301,20 @@ class AdoptedRows(LockTarget[Result[Any]]):
 
     def _execute(self, connection: TransactionConnection, plan: LockPlan) -> Result[Any]:
         lock = self.request.lock
-        if LockOptions.NoWait not in lock:  # the wait is the program's
+        if LockOptions.NoWait not in lock:  # the program's own limit applies
             return self._execute_without_limit(connection)
         with plan.strategy.waits.limited(connection.connection, lock, None):
             return self._execute_without_limit(connection)
 
     def _execute_without_limit(self, connection: TransactionConnection) -> Result[Any]:
         if self.mapper is None:
-            # On the connection that is fit for it, whatever get_bind() answers next.
+            # On the connection that was prepared, whatever get_bind() answers next.
             return self._run(self._statement, bind_arguments={"bind": connection.connection})
         if not self.session.identity_map:
             return self._run(self._statement)
         binds = self.request.bind_arguments
         self._loaded = LoadedHeaders(self.context, self._adopted.returned, binds)
-        # Most options leave no column out; nobody knows of those of others.
+        # Most options exclude no column; unknown ones might.
         written: Any = self._statement
         leaves_out = bool(options_of(written) or options_of(inner_select(written)))
         options = self._loaded.prepare(self._options, leaves_out=leaves_out)
@@ -324,7 +324,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def expire_unread(self, locks: CompiledLocks) -> None:
         """Expire the session's objects of rows that the statement locks and does not return.
 
-        :param locks: its locks; of one that is streamed, nothing is returned yet.
+        :param locks: its locks; a streamed statement has returned nothing yet.
         """
         if _is_streamed(self._options):
             self.unreadable = expire_unread(self.context, roots_unread(locks.tables))
@@ -338,13 +338,14 @@ class AdoptedRows(LockTarget[Result[Any]]):
             self._loaded.before_flush()
 
     def record(self, found: Found, request: LockRequest) -> Result[Any]:
-        """Give back attributes that were not read again, expire older ones, and record."""
+        """Restore attributes that were not read again, expire older ones, and record."""
         collisions = [] if self._loaded is None else self._finish(self._loaded)
         refused = {state for state, _ in collisions}
         headers = [header for header in map(instance_state, self._headers) if header not in refused]
         beside = None
-        if self._objects:  # attributes that the statement has read of rows that it has not locked
-            again = None if self.writes else self._run_again
+        if self._objects:  # attributes that the statement read of rows that it did not lock
+            options = {**self._options, "populate_existing": False}  # it overwrites no object
+            again = None if self.writes else partial(self._run, execution_options=options)
             beside = RowsBeside(self.context, self._written, again, headers, self._objects)
         for state in headers:
             if state.identity is not None:
@@ -363,13 +364,13 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def _note_unsaved(
         self, collisions: Sequence[tuple[InstanceState[Any], str]], request: LockRequest
     ) -> None:
-        """Note the error of the first of these changes: each would overwrite another's, and stays pending.
+        """Record the error of the first of these changes; each would overwrite another's, and stays pending.
 
-        Its row is locked, and is not in ``held_locks``.
+        Its row is locked, but not in ``held_locks``.
         """
         call = self.context.calls.current
         assert call is not None
-        call.unsaved = None  # of a try before
+        call.unsaved = None  # from an earlier try
         if collisions:
             (state, text), *_ = in_session_order(self.session, collisions, itemgetter(0))
             call.unsaved = UnsavedChanges(text)
@@ -377,16 +378,11 @@ class AdoptedRows(LockTarget[Result[Any]]):
             database = database_name(self.session, request.bind_arguments)
             add_document(call.unsaved, state.class_, key, request.lock, database)
 
-    def _run_again(self, statement: Statement) -> Result[Any]:
-        """Execute a statement as the program has asked for its own, but overwrite no object."""
-        options = {**self._options, "populate_existing": False}
-        return self._run(statement, execution_options=options)
-
     def _record_keys(self, lock: LockOptions) -> None:
         had_objects = self._loaded is not None or self.mapper is None
         for root, identity in self._keys if had_objects else ():
             self.context.loaded.of(root).refuse_other_tokens({identity})
-        # Of several classes on one table, an error names the one of which the session has the header.
+        # If several classes map the table, an error names the one whose header the session has.
         known = self.session.identity_map
         for root, identity in sorted(
             self._keys, key=lambda key: key[0].identity_key_from_primary_key(key[1]) not in known
@@ -398,7 +394,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
                 self.context.ledger.record_unread(document_key(root, identity), lock)
 
     def _expire_row(self, root: Mapper[Any], identity: Identity) -> None:
-        """Have the session's objects of this document read again.
+        """Expire the session's objects of this document.
 
         :raises UnsavedChanges: it has pending changes, and their rows were not read.
         """
@@ -416,7 +412,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         load_again(session, unreadable)
 
     def _expire_same_rows(self, headers: Iterable[InstanceState[Any]]) -> None:
-        """Have the documents read again whose table the locked class maps by another object.
+        """Expire documents whose table the locked class maps by another Table object.
 
         Their lock is that of their own class.
         """
@@ -447,7 +443,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return collisions
 
     def _changes_of(self, header: InstanceState[Any]) -> Iterator[str]:
-        """Yield the collisions of the pending changes of this document, but for those of the header."""
+        """Yield the collisions of the document's pending changes, except those of the header."""
         pending = self.context.loaded.of(root_of(header.mapper)).pending([header.identity or ()])
         touched = [changed for changed in pending if changed in self._touched]
         for changed in in_session_order(self.session, touched, lambda state: state):
@@ -467,9 +463,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return [(header, CHANGED.format(repr(name))) for header, name in collisions]
 
     def undo(self, call: LockCall, error: BaseException) -> None:
-        """Give the objects their attributes back; end a transaction that was opened for nothing.
+        """Restore the objects' attributes; end a transaction that was opened in vain.
 
-        An error of the program's own statement is left to the program.
+        The program handles an error of its own statement.
         """
         if self._loaded is not None:
             self._loaded.put_back()
@@ -483,7 +479,6 @@ def _label(state: InstanceState[Any]) -> str:
 
 
 def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -> None:
-    """Expire the parts of headers that the session had before they were locked."""
     by_root: dict[Mapper[Any], list[Any]] = {}
     for state in headers:
         by_root.setdefault(root_of(state.mapper), []).append(state.identity)
@@ -496,9 +491,9 @@ def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -
 def _locking(
     statement: Statement, lock: LockOptions, row_lock: LockOptions, strategy: LockStrategy
 ) -> tuple[Statement, int]:
-    """Return the statement with the lock that its ``with_for_update()`` does not write on this database.
+    """Add the lock to the statement if its ``with_for_update()`` renders none on this database.
 
-    And the number of columns that it reads more than the program has asked for.
+    Also return the number of columns that it adds.
     """
     statements, select = strategy.statements, inner_select(statement)
     beside = ReadBeside((), by_key=False)

@@ -1,4 +1,4 @@
-"""Pending changes from before the program's own ``with_for_update()``, compared with the rows under its lock.
+"""Pending changes from before the program's ``with_for_update()``, compared with the rows under its lock.
 
 SQLAlchemy flushes them before the statement; without autoflush they stay pending.
 """
@@ -30,10 +30,10 @@ CHANGED: Final = (
 def changed_beside(
     context: LockContext, header: State, bind_arguments: Mapping[str, Any]
 ) -> Iterator[tuple[State, str]]:
-    """Yield the parts, and the other objects of the row, that another has changed and a flush overwrites.
+    """Yield the parts, and other objects of the row, that others changed and a flush would overwrite.
 
-    :param header: an object of the row that has just been locked, compared already.
-    :param bind_arguments: those of the statement that has locked it.
+    :param header: an object of the row that was just locked, already compared.
+    :param bind_arguments: those of the locking statement.
     """
     root = root_of(header.mapper)
     for state in context.loaded.of(root).pending([header.identity or ()]):
@@ -44,7 +44,7 @@ def changed_beside(
 def changed_rows(
     context: LockContext, roots: Collection[Mapper[Any]], bind_arguments: Mapping[str, Any]
 ) -> Iterator[tuple[State, str]]:
-    """Yield the same of all documents of these roots: which of them are locked is not known."""
+    """Yield the same for all documents of these roots: which of them are locked is unknown."""
     session = context.session()
     for state in [*chain(modified_states(session), deleted_states(session))] if roots else ():
         if any(role_of(root, state.mapper) is not None for root in roots):
@@ -55,7 +55,7 @@ def _changed_meanwhile(
     context: LockContext, state: State, bind_arguments: Mapping[str, Any]
 ) -> Iterator[tuple[State, str]]:
     columns, overwritten = state.mapper.column_attrs, state.committed_state
-    if state in deleted_states(context.session()):  # a DELETE overwrites all
+    if state in deleted_states(context.session()):  # a DELETE overwrites everything
         overwritten = {**only_columns(state.mapper, state.dict), **overwritten}
     read = {name: value for name, value in overwritten.items() if name in columns}
     for name in compare(context, state, read, {}, bind_arguments):
@@ -69,12 +69,12 @@ def compare(
     known: Mapping[str, Any],
     bind_arguments: Mapping[str, Any],
 ) -> list[str]:
-    """Return the attributes that the row has other values of than were read.
+    """Return the attributes whose value in the row differs from the value that was read.
 
-    The old value of an attribute that was changed in place is not known.
+    The old value of an attribute that changed in place is unknown.
 
-    :param read: their values as read.
-    :param known: the row's known values; the rest is read by one SELECT.
+    :param read: the values as read.
+    :param known: the row's known values; one SELECT reads the rest.
     """
     unknown = LoaderCallableStatus.NO_VALUE
     asked = [name for name, value in read.items() if value is not unknown and name not in known]
@@ -82,8 +82,10 @@ def compare(
     columns, changed = state.mapper.columns, list[str]()
     for name, value in read.items():
         if value is unknown:
-            other = _is_mutable(state.dict.get(name))
-        else:  # a row that is gone: the flush raises
+            # Its type notifies SQLAlchemy of changes in place; importing the module would listen to all mappers.
+            mutable = sys.modules.get("sqlalchemy.ext.mutable")
+            other = mutable and isinstance(state.dict.get(name), mutable.MutableBase)
+        else:  # the row is gone: the flush raises
             other = name in found and not columns[name].type.compare_values(value, found[name])
         if other:
             changed.append(name)
@@ -96,7 +98,6 @@ def _read_now(
     names: Sequence[str],
     bind_arguments: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Return these attributes as the row has them now; None where it is gone."""
     mapper, session, entity = state.mapper, context.session(), state.class_
     key = zip(key_attributes(mapper), state.identity or (), strict=True)
     statement = select(*(getattr(entity, name) for name in names))
@@ -108,16 +109,10 @@ def _read_now(
 
 
 def only_columns(mapper: Mapper[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the values by attribute that are columns of a table."""
+    """Return the values whose attributes are columns of a table."""
     columns = mapper.columns
     return {
         name: value
         for name, value in values.items()
         if name in columns and isinstance(columns[name], Column)
     }
-
-
-def _is_mutable(value: Any) -> bool:
-    """Return whether a value notifies SQLAlchemy when it is changed in place."""
-    loaded = sys.modules.get("sqlalchemy.ext.mutable")  # its import listens to all mappers
-    return loaded is not None and isinstance(value, loaded.MutableBase)

@@ -1,4 +1,4 @@
-"""The locks of a statement as it is compiled: each ``with_for_update()``, wherever in it that stands."""
+"""The locks of a compiled statement: each ``with_for_update()``, wherever it is in the statement."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _Query = Select[Any] | CompoundSelect[Any]
 class CompiledLock(NamedTuple):
     """One ``with_for_update()`` of a statement.
 
-    :ivar lock: the lock; None where SQLAlchemy writes none of it: that of a UNION.
-    :ivar hints: the table hints of its SELECT, each with the name of its dialect in front.
-    :ivar froms: its locked FROM clauses, in each SELECT that it is written in.
+    :ivar lock: the lock; None for a UNION, for which SQLAlchemy renders none.
+    :ivar hints: the table hints of its SELECT, each after the name of its dialect.
+    :ivar froms: its locked FROM clauses, in each SELECT that renders it.
     :ivar key_share: it is ``FOR KEY SHARE``, under which others change the rows.
     """
 
@@ -44,7 +44,7 @@ class CompiledLock(NamedTuple):
     key_share: bool
 
     def tables_on(self, statements: LockStatements) -> Iterable[Any]:
-        """Return the tables whose rows it locks on a database that has these statements.
+        """Return the tables whose rows it locks on a database with these statements.
 
         :raises LockNotSupported: there are none.
         """
@@ -54,11 +54,11 @@ class CompiledLock(NamedTuple):
 
 
 class CompiledLocks(NamedTuple):
-    """The locks of a statement: that of itself, if it is a SELECT that has one, and those within.
+    """The locks of a statement: its own, if it is a locking SELECT, and those within.
 
-    :ivar reads_more: a SELECT that has a lock of its own reads more than the rows of one table.
-    :ivar writes: there is an INSERT, UPDATE or DELETE in it.
-    :ivar unread: the tables of which it locks rows, and returns neither objects nor keys of them.
+    :ivar reads_more: a locking SELECT reads more than the rows of one table.
+    :ivar writes: it contains an INSERT, UPDATE or DELETE.
+    :ivar unread: the tables of rows that it locks and returns neither as objects nor by key.
     :ivar tables: all tables of which it locks rows.
     """
 
@@ -76,20 +76,20 @@ class CompiledLocks(NamedTuple):
 
 
 NO_LOCKS: Final = CompiledLocks(None, ())
-"""Those of most statements."""
+"""Most statements have none."""
 
 
 def locks_in(compiled: Compiled) -> CompiledLocks:
-    """Return the locks that are in the statement, whoever has put them there.
+    """Return the locks in the statement, whoever put them there.
 
-    Those of criteria that options add to the entities of a subquery are not seen.
+    Criteria that options add to the entities of a subquery are not examined.
     """
     given: Any = compiled.statement
-    # The ORM's statement has the expressions of the mapping and of its options too.
+    # The ORM's statement also has the expressions of the mapping and of options.
     made = getattr(compiled.compile_state, "statement", None)
     elements = [*_elements_within(given, made)]
     queries = [element for element in elements if isinstance(element, _QUERIES)]
-    # The SELECTs with a lock, by its clause: the ORM writes one SELECT as several.
+    # The locking SELECTs by clause: the ORM writes one SELECT as several.
     by_clause: dict[int | None, list[_Query]] = {}
     for query in queries:
         by_clause.setdefault(id(for_update_clause(query)), []).append(query)
@@ -120,7 +120,7 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
 
 
 def _tables_of(locks: Iterable[CompiledLock], read: Collection[Any] = ()) -> Iterator[TableName]:
-    """Yield the names of the tables that these lock, but for these FROM clauses."""
+    """Yield the names of the tables that these lock, except these FROM clauses."""
     for froms in chain.from_iterable(lock.froms for lock in locks if not lock.key_share):
         unread = froms._replace(tables=tuple(named for named in froms.tables if named not in read))
         yield from map(name_of_table, unread.tables_below(froms.subqueries))
@@ -129,14 +129,14 @@ def _tables_of(locks: Iterable[CompiledLock], read: Collection[Any] = ()) -> Ite
 def _reads_more(
     own: Sequence[_Query], queries: Sequence[_Query], elements: Iterable[object]
 ) -> bool:
-    """Return whether a statement of these has a lock, its own, and reads more than rows of one table."""
+    """Return whether a locking statement reads more than rows of one table."""
     froms = (query.get_final_froms() for query in own if isinstance(query, Select))
     joins = any(len([*from_clauses_within(each)]) > 1 for each in froms)
     return bool(own) and (len(own) < len(queries) or joins or any(map(may_read_rows, elements)))
 
 
 def strongest_of(locks: Iterable[CompiledLock]) -> LockOptions | None:
-    """Return one lock that is as strong as all of them; None where there are none."""
+    """Return one lock that is as strong as all of them, or None without locks."""
     wanted = [lock.lock for lock in locks if lock.lock is not None]
     if not wanted:
         return None
@@ -146,7 +146,6 @@ def strongest_of(locks: Iterable[CompiledLock]) -> LockOptions | None:
 
 
 def _lock_of(selects: Sequence[_Query]) -> CompiledLock:
-    """Return the lock of these, which have one clause."""
     written = [select for select in selects if isinstance(select, Select)]
     lock = lock_of_for_update(written[0]) if len(written) == len(selects) else None
     hints = frozenset[tuple[str, str]]().union(*map(hints_of, written))
@@ -155,10 +154,10 @@ def _lock_of(selects: Sequence[_Query]) -> CompiledLock:
 
 
 def _elements_within(*statements: Any) -> Iterator[ExternallyTraversible]:
-    """Yield all that these statements are made of, each once.
+    """Yield each element of these statements once.
 
-    SQLAlchemy's own iteration ends at a column, and so leaves out the SELECTs that an UPDATE or DELETE reads by
-    the columns of a CTE, and the rows of an INSERT of many.
+    SQLAlchemy's own iteration stops at a column, and so misses the SELECTs that an UPDATE or DELETE
+    reads by the columns of a CTE, and the rows of a multi-row INSERT.
     """
     to_visit = [statement for statement in statements if statement is not None]
     seen: dict[int, Any] = {}  # by id: SQLAlchemy overloads == of columns

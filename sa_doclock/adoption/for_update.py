@@ -1,9 +1,9 @@
-"""SQLAlchemy's ``with_for_update()``: the lock in our words, and the rows that its SQL locks.
+"""SQLAlchemy's ``with_for_update()``: the corresponding lock, and the rows that its SQL locks.
 
-The rows go by one rule, by the FROM of the SELECT.  A database locks rows of the tables that the
-SELECT reads by itself, or of the tables that ``of`` names; some lock those of the tables in its subqueries
-too.  None locks rows of a CTE, of VALUES, of a function, or of a subquery in another clause.
-https://www.postgresql.org/docs/current/sql-select.html, "The Locking Clause";
+One rule decides on the rows, by the FROM of the SELECT.  A database locks rows of the tables that
+the SELECT itself reads, or of the tables that ``of`` names; some also lock those of the tables in
+its subqueries.  None locks rows of a CTE, of VALUES, of a function, or of a subquery in another
+clause. https://www.postgresql.org/docs/current/sql-select.html, "The Locking Clause";
 https://dev.mysql.com/doc/refman/8.4/en/innodb-locking-reads.html
 """
 
@@ -40,13 +40,13 @@ _NO_HINT: Final = (
 
 
 def lock_of_for_update(statement: Select[Any]) -> LockOptions | None:
-    """Return the lock that the statement's ``with_for_update()`` is; None where it has none."""
+    """Return the lock that the statement's ``with_for_update()`` means, or None."""
     found = for_update_of(statement)
     return None if found is None else _lock_of(found._replace(of=()))
 
 
-# Threads: the cache is of a function that has one answer.
-@lru_cache(maxsize=16)  # all that there are
+# Threads: a cached pure function.
+@lru_cache(maxsize=16)  # every possible argument
 def _lock_of(found: ForUpdate) -> LockOptions:
     lock = LockOptions.SharedRead if found.read else LockOptions.ForUpdate
     if found.key_share and not found.read:
@@ -59,32 +59,32 @@ def _lock_of(found: ForUpdate) -> LockOptions:
 
 
 def is_key_share(select: Select[Any]) -> bool:
-    """Return whether it is ``FOR KEY SHARE``, which protects no document."""
+    """Return whether the lock is ``FOR KEY SHARE``, which protects no document."""
     found = for_update_of(select)
     return found is not None and found.read and found.key_share
 
 
 def inner_select(statement: Any) -> Any:
-    """Return the statement that is executed: of ``from_statement()``, its argument."""
+    """Return the executed statement: for ``from_statement()``, its argument."""
     return statement.element if isinstance(statement, FromStatement) else statement
 
 
 def with_inner_select(statement: Any, select: Any) -> Any:
-    """Return the statement that executes this select in place of its own."""
+    """Return the statement with this select as the executed one."""
     if not isinstance(statement, FromStatement):
         return select
     if statement.element is not select:
-        statement = statement.options()  # a generative copy: nothing is added
+        statement = statement.options()  # options() without arguments returns a copy
         statement.element = select
     return statement
 
 
 class LockedFroms(NamedTuple):
-    """The FROM clauses of a SELECT that are locked.
+    """The locked FROM clauses of a SELECT.
 
     :ivar tables: tables and aliases of tables.
     :ivar subqueries: the statements in the subqueries among them.
-    :ivar has_text: there is ``text()`` among them, which is taken at its word.
+    :ivar has_text: they include ``text()``, which is assumed to be a table.
     """
 
     tables: tuple[Any, ...]
@@ -92,7 +92,7 @@ class LockedFroms(NamedTuple):
     has_text: bool
 
     def tables_on(self, statements: LockStatements) -> Iterator[Any]:
-        """Yield the tables whose rows are locked on a database that has these statements.
+        """Return the tables whose rows are locked on a database with these statements.
 
         :raises LockNotSupported: there are none.
         """
@@ -114,7 +114,7 @@ def locked_froms(select: Select[Any]) -> LockedFroms:
 
 
 def froms_to_hint(select: Select[Any]) -> tuple[Any, ...]:
-    """Return the tables, or their aliases, whose table hints are its lock, where a database has such.
+    """Return the tables, or their aliases, whose table hints make its lock, on databases with hints.
 
     :raises LockNotSupported: there are none, or one is written as ``text()``.
     """
@@ -125,7 +125,7 @@ def froms_to_hint(select: Select[Any]) -> tuple[Any, ...]:
 
 
 def base_of_from(from_clause: Any) -> Any:
-    """Return the table, statement or function that this FROM clause is an alias of."""
+    """Return the table, statement or function behind this FROM clause, without aliases."""
     while isinstance(from_clause, AliasedReturnsRows) and not isinstance(from_clause, CTE):
         from_clause = from_clause.element
     return from_clause.element if isinstance(from_clause, SelectStatementGrouping) else from_clause
@@ -141,12 +141,12 @@ def _sorted_by_kind(froms: Iterable[Any]) -> LockedFroms:
 
 
 def is_subquery(from_clause: Any) -> bool:
-    """Return whether this FROM clause is a statement, and no CTE."""
+    """Return whether this FROM clause is a statement other than a CTE."""
     return isinstance(base_of_from(from_clause), SelectBase)
 
 
 def _tables_below(statement: Any) -> Iterator[Any]:
-    """Yield the tables of a subquery, which a lock of it locks; one of its own is checked by itself."""
+    """Yield the tables that locking a subquery locks; a nested lock is checked separately."""
     if isinstance(statement, Select) and for_update_clause(statement) is None:
         found = _sorted_by_kind(statement.get_final_froms())
         yield from map(base_of_from, found.tables)

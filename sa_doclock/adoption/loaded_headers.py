@@ -1,10 +1,10 @@
-"""The headers that a session had before the program's own ``with_for_update()``, read again by it.
+"""The headers that a session had before the program's ``with_for_update()``, read again by it.
 
-The statement fills in the objects of its rows anew: nothing more is sent.  SQLAlchemy would overwrite
-pending changes then; without autoflush there may be some.  And attributes that loader options leave out would stay
-old.  So in both cases the statement fills in only missing attributes: the loaded attributes
-of the headers are expired for the time of the statement, and headers that it does not return get them back.
-Attributes of the others that it has not read stay expired.
+The statement itself refreshes the objects of its rows.  SQLAlchemy would then overwrite pending
+changes, which exist without autoflush, and would leave attributes stale that loader options
+exclude.  In both cases the statement fills in only missing attributes: the headers' loaded
+attributes are expired while it runs, and restored in headers that it does not return.  In the
+others, attributes that it did not read stay expired.
 """
 
 from __future__ import annotations
@@ -31,15 +31,11 @@ _KEEPS_OTHERS_OUT: Final = LockOptions.ForUpdate | LockOptions.SharedRead
 
 
 class _Pending(NamedTuple):
-    """A change that is not flushed yet, and the value that the row had when it was read."""
-
     value: Any
     read: Any
 
 
 class _Loaded(NamedTuple):
-    """An object, the loaded values of its row, and its pending changes; both by attribute."""
-
     state: InstanceState[Any]
     instance: Any  # keeps it from being freed
     values: dict[str, Any]
@@ -47,7 +43,7 @@ class _Loaded(NamedTuple):
 
 
 class LoadedHeaders:
-    """The headers of some hierarchies in one session, for the time of one statement.
+    """The headers of some hierarchies in one session, during one statement.
 
     :param bind_arguments: those of the statement.
     :ivar read_again: locked objects that the session had before.
@@ -68,22 +64,22 @@ class LoadedHeaders:
         self.read_again: list[InstanceState[Any]] = []
 
     def prepare(self, options: Mapping[str, Any], *, leaves_out: bool) -> Mapping[str, Any] | None:
-        """Return the execution options by which the statement reads them again; None: its own.
+        """Return the execution options with which the statement reads them again; None: its own.
 
-        To be called after the autoflush.
+        Call it after the autoflush.
 
-        :param options: the execution options that the program has given.
+        :param options: the program's execution options.
         :param leaves_out: the statement may not read all columns of its rows.
         """
         session = self._session
         for root in self.roots:
-            self._documents.of(root)  # later objects were not there before
+            self._documents.of(root)  # so that later objects can be distinguished
         refreshed = refreshed_by(options)
         if refreshed is not None:
-            self._expire([refreshed])  # refresh() of some attributes leaves the others
+            self._expire([refreshed])  # refresh() of some attributes leaves the others unread
         elif leaves_out or may_overwrite(session) or any(_raises(root) for root in self.roots):
             self._expire(session.identity_map.all_states())
-        else:  # also where the program has said False, as Query.get() does
+        else:  # also if the program passed False, as Query.get() does
             return {**options, "populate_existing": True}
         return None
 
@@ -103,17 +99,17 @@ class LoadedHeaders:
             return
         pending = {name: _Pending(loaded[name], changed[name]) for name in columns & changed.keys()}
         values = {name: loaded[name] for name in columns - pending.keys()}
-        # Expired, not removed: a listener that looks at it meanwhile has it loaded.
+        # Expired, not removed: a listener that reads it now loads it.
         self._session.expire(instance, columns)
         self._expired.append(_Loaded(state, instance, values, pending))
 
     def before_flush(self) -> None:
-        """Give all objects their attributes back: a listener of the program flushes meanwhile."""
+        """Restore the attributes of all objects before a listener's flush."""
         self._flushed = bool(self._expired)
         self.put_back()
 
     def put_back(self) -> None:
-        """Give all objects their attributes back, except those read meanwhile."""
+        """Restore the attributes of all objects, except those that were read since."""
         for expired in self._expired:
             if expired.state.session is not self._session:
                 continue
@@ -125,10 +121,10 @@ class LoadedHeaders:
         self._expired = []
 
     def finish(self, returned: Iterable[Any]) -> Sequence[tuple[InstanceState[Any], str]]:
-        """Give the objects back the attributes that the statement has not read.
+        """Restore the attributes that the statement did not read.
 
         :param returned: the objects of its rows.
-        :returns: the attributes with a pending change whose column another has changed meanwhile.
+        :returns: the attributes with a pending change whose column others have changed.
         """
         states = dict.fromkeys(
             instance_state(instance) for instance in returned if instance is not None
@@ -140,10 +136,10 @@ class LoadedHeaders:
         return [(expired.state, name) for expired in again for name in self._finish_one(expired)]
 
     def _note_locked(self, states: Iterable[InstanceState[Any]]) -> None:
-        """Note the objects that the session had, and expire attributes that the statement cannot have read."""
+        """Note objects that the session had, and expire attributes that the statement did not read."""
         for state in [found for found in states if not self._is_held(found)]:
             of_row = self._documents.of(root_of(state.mapper)).objects_of_row(state.identity or ())
-            for other in of_row:  # of another class that is mapped on the row
+            for other in of_row:  # of another class that maps the row
                 if other is not state and other.session is self._session:
                     expire_unchanged(self._session, other)
             if self._documents.had(state):
@@ -154,7 +150,7 @@ class LoadedHeaders:
     def _finish_one(self, expired: _Loaded) -> Iterator[str]:
         """Yield the pending changes that collide; unread attributes of its row stay expired.
 
-        A DELETE would overwrite each change that another has made.
+        A DELETE would overwrite every change by others.
         """
         state, deleted = expired.state, expired.state in deleted_states(self._session)
         names = expired.pending.keys() | expired.values.keys()
@@ -167,13 +163,13 @@ class LoadedHeaders:
         collisions = compare(self._context, state, read, now, self._bind_arguments)
         for name in collisions:
             yield name
-            if name in expired.values:  # and once more, should the program try again
+            if name in expired.values:  # again on the program's next try
                 set_committed_value(expired.instance, name, expired.values[name])
         for name in expired.pending.keys() & now.keys() - {*collisions}:
             state.committed_state[name] = now[name]
 
     def keep_expired(self) -> None:
-        """Leave all of it expired, for rows that are read one after the other from now on."""
+        """Leave everything expired: the rows are read one after the other from now on."""
         for expired in self._expired:
             for name, pending in expired.pending.items():
                 _set_pending(expired, name, pending)
@@ -193,7 +189,7 @@ def may_overwrite(session: Session) -> bool:
 
 
 def expire_unchanged(session: Session, state: InstanceState[Any]) -> None:
-    """Expire the loaded attributes of its row, but for pending changes."""
+    """Expire the loaded attributes of its row, except pending changes."""
     columns = _columns_read_again(state.mapper) & state.dict.keys()
     unchanged = columns - state.committed_state.keys()
     if unchanged:
@@ -202,7 +198,7 @@ def expire_unchanged(session: Session, state: InstanceState[Any]) -> None:
 
 @mapper_cache
 def _columns_read_again(mapper: Mapper[Any]) -> frozenset[str]:
-    """Return the attributes that are values of the row, except those of its key."""
+    """Return the column attributes, except those of the key."""
     key = {mapper.get_property_by_column(column).key for column in mapper.primary_key}
     return frozenset(mapper.column_attrs.keys()) - key
 

@@ -1,4 +1,4 @@
-"""The headers that the program's own ``with_for_update()`` locks, and their places in its rows."""
+"""The headers that the program's ``with_for_update()`` locks, and their places in its rows."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ Statement = Select[Any] | FromStatement[Any]
 TableName = tuple[str | None, str]
 """The schema and the name of a table; None: the default schema, which may have a name too."""
 _Unread = tuple[Mapper[Any], bool, Iterable[Any]]
-"""A root; whether objects are read, or keys; and the columns of its table that are not read."""
+"""A root; whether objects or keys are read; and the unread columns of its table."""
 
 
 class KeyPlaces(NamedTuple):
-    """The places in a row of the columns that are the whole key of a header.
+    """The places in a row of the columns that form the whole key of a header.
 
-    :ivar root: the root of the hierarchy that has the header.
+    :ivar root: the root of the header's hierarchy.
     :ivar places: where each of them is, down into a Bundle.
     :ivar width: the number of columns of a row.
-    :ivar other: the table of the statement, where it is another object than that of the root; it may be
-        another table of the same name.
+    :ivar other: the statement's Table object if it is not the root's; it may be another table of
+        the same name.
     """
 
     root: Mapper[Any]
@@ -84,12 +84,12 @@ class KeyPlaces(NamedTuple):
 class Adopted(NamedTuple):
     """The headers that a statement locks.
 
-    :ivar mapper: of the first locked class; None: rows of tables alone are locked.
+    :ivar mapper: of the first locked class; None: it locks only rows of tables.
     :ivar roots: the roots of the locked classes.
     :ivar returned: the roots of returned objects.
-    :ivar places: the places in a row of their objects.
-    :ivar keys: the keys that are whole among the selected columns.
-    :ivar objects: the places in a row of all objects.
+    :ivar places: the places of their objects in a row.
+    :ivar keys: the keys whose columns are all selected.
+    :ivar objects: the places of all objects in a row.
     """
 
     mapper: Mapper[Any] | None
@@ -101,10 +101,10 @@ class Adopted(NamedTuple):
 
 
 class ReadBeside(NamedTuple):
-    """The additions by which a statement locks rows where a lock is on the rows that the plan reads.
+    """Additions that a statement needs to lock rows on a database that locks what the plan reads.
 
-    :ivar columns: the columns that it has to read too.
-    :ivar by_key: it looks its row up by the whole key, and must find it by no other index.
+    :ivar columns: additional columns to read.
+    :ivar by_key: it must find its row by the whole key, and by no other index.
     """
 
     columns: Sequence[Any]
@@ -112,10 +112,10 @@ class ReadBeside(NamedTuple):
 
 
 class _Selected(NamedTuple):
-    """The selection of a statement at one place of its rows.
+    """An item that a statement selects, at one place of its rows.
 
-    :ivar place: the place; of a member of a Bundle, the places down to it.
-    :ivar entity: the class or alias that it is of; None for columns of tables.
+    :ivar place: the place; for a member of a Bundle, the path of places to it.
+    :ivar entity: its class or alias; None for columns of tables.
     """
 
     place: tuple[int, ...]
@@ -130,7 +130,7 @@ def _selected_by(statement: Statement) -> list[_Selected]:
 def _selected(described: Iterable[Any], above: tuple[int, ...]) -> Iterator[_Selected]:
     for place, column in enumerate(described):
         expression, here = column["expr"], (*above, place)
-        if type(expression) is not Bundle:  # a subclass may make anything of its columns
+        if type(expression) is not Bundle:  # a subclass may change its columns
             yield _Selected(here, expression, column.get("entity"))
         elif not expression.single_entity:
             yield from _selected(select(*expression.exprs).column_descriptions, here)
@@ -169,11 +169,11 @@ def froms_returned(statement: Statement) -> AbstractSet[Any]:
 def check_headers(
     statement: Statement, statements: LockStatements, lock: LockOptions
 ) -> frozenset[tuple[Mapper[Any], bool]]:
-    """Check that the rows of the classes that the statement locks are in tables that are locked.
+    """Check that the rows of the classes that the statement locks are in locked tables.
 
     :param statements: of the database.
-    :returns: the roots whose rows may be unlocked all the same, as the lock may be on entries of an index
-        alone: with True for objects of the class, with False for keys in place of them.
+    :returns: the roots whose rows may still be unlocked, because the lock may cover only entries of
+        an index: with True for objects of the class, with False for their keys.
     :raises LockNotSupported: a class is read from a subquery or CTE, whose rows are not locked.
     """
     for entity in _locked_entities(statement):
@@ -190,13 +190,13 @@ def columns_beside(
     """Return the additions that the statement needs to lock the rows of these tables.
 
     :param tables: the locked tables, or their aliases.
-    :param statements: of a database that locks the rows a plan reads.
+    :param statements: of a database that locks the rows that a plan reads.
     :raises LockNotSupported: it may lock none of their rows, whatever it reads.
     """
     select = inner_select(statement)
     refuse_combined_rows(select)
     read = _columns_read(statement)
-    # joinedload() makes another alias each time, which has no hint either.
+    # joinedload() creates a new alias each time, which has no hint either.
     there = {*from_clauses_within(select.get_final_froms())}
     beside = ReadBeside((), by_key=False)
     for table in [candidate for candidate in tables if candidate in there]:
@@ -211,10 +211,10 @@ def columns_beside(
 def _unread_of(
     table: Any, read: AbstractSet[Any], statements: LockStatements
 ) -> Sequence[Any] | None:
-    """Return the columns that have to be read of the table beside these; None: no columns lock a row."""
+    """Return the columns to add for a lock on the table; None: no column locks a row."""
     base = base_of_from(table)
     mapped = next((root.local_table for root in _roots_of_table(base)), base)
-    key = {column.name for column in mapped.primary_key}  # each index has it
+    key = {column.name for column in mapped.primary_key}  # every index contains it
     unread = [
         candidate
         for candidate in table.columns
@@ -230,15 +230,15 @@ def _unread_of(
 
 
 def _columns_read(statement: Statement) -> AbstractSet[Any]:
-    """Return the columns that the statement reads for certain.
+    """Return the columns that the statement certainly reads.
 
-    :raises LockNotSupported: its rows may be computed of many.
+    :raises LockNotSupported: its rows may be aggregates of several rows.
     """
     select = inner_select(statement)
     selected = _selected_by(select)
     columns = [_column_of(item.expression) for item in selected]
     _refuse_combined(selected, columns)
-    # A loader option may leave columns out; the class of from_statement() reads the columns present.
+    # A loader option may exclude columns; the class of from_statement() reads the columns present.
     whole = not (options_of(select) or reads_only_some(select)) and select is statement
     read = {*columns} - {None}
     for item in selected if whole else ():
@@ -248,7 +248,7 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
 
 
 def _refuse_combined(selected: Iterable[_Selected], columns: Iterable[Any]) -> None:
-    """:raises LockNotSupported: no column of a table is selected, and an expression may be computed of many rows."""
+    """:raises LockNotSupported: it selects no column of a table, and an expression may be an aggregate."""
     if any(getattr(column, "table", None) is not None for column in columns):
         return
     expressions = [item.expression for item in selected if item.expression is not item.entity]
@@ -259,7 +259,6 @@ def _refuse_combined(selected: Iterable[_Selected], columns: Iterable[Any]) -> N
 
 
 def _columns_of_entity(entity: Any) -> Iterator[Any]:
-    """Yield the columns that a SELECT of this class or alias reads, in its own tables."""
     mapper = inspect(entity).mapper
     read = {column for attr in mapper.column_attrs if not attr.deferred for column in attr.columns}
     for table in tables_of(entity):
@@ -271,9 +270,9 @@ def _columns_of_entity(entity: Any) -> Iterator[Any]:
 def without_documents(
     statement: Statement, documents: Collection[DocumentKey], most: int
 ) -> Statement | None:
-    """Return the statement without the rows of these documents; None if it cannot tell them.
+    """Return the statement without the rows of these documents; None if it cannot exclude them.
 
-    :param most: the number of parameters that it may have for their keys.
+    :param most: the maximum number of parameters for their keys.
     """
     select = inner_select(statement)
     by_entity: dict[type[Any], list[Identity]] = {}
@@ -284,7 +283,7 @@ def without_documents(
         keys = by_entity.get(root.class_, [])
         most -= len(keys) * len(columns)
         told.add(root.class_)
-        if keys:  # NULL is in the place of one by an outer join
+        if keys:  # an outer join returns NULL for a missing row
             left.append(or_(columns[0].is_(None), key_not_in(columns, keys)))
     if most < 0 or not told.issuperset(by_entity):
         return None
@@ -293,7 +292,7 @@ def without_documents(
 
 
 def _keys_selected(select: Select[Any]) -> Iterator[tuple[Mapper[Any], Sequence[Any]]]:
-    """Yield the roots of the headers that the SELECT locks and returns, with the columns of their keys."""
+    """Yield the root of each header that the SELECT locks and returns, with the columns of its key."""
     adopted, described = (
         adopted_by(select),
         [description["expr"] for description in select.column_descriptions],
@@ -307,7 +306,7 @@ def _keys_selected(select: Select[Any]) -> Iterator[tuple[Mapper[Any], Sequence[
 
 def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]:
     found: list[_Unread] = []
-    has_options = bool(options_of(inner_select(statement)))  # they may leave columns out
+    has_options = bool(options_of(inner_select(statement)))  # they may exclude columns
     for entity in _locked_entities(statement):
         unread = header_table(entity).columns if has_options else unread_columns(entity)
         found.append((root_of(inspect(entity).mapper), True, unread))
@@ -316,7 +315,7 @@ def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]
         (root, is_object)
         for root, is_object, unread in found
         if is_in_index(own_table(root), unread)
-        # By its whole key the server finds the one row by the primary index.
+        # By its whole key, the server finds the row in the primary index.
         and not _is_by_key_of(inner_select(statement), own_table(root))
     )
 
@@ -350,13 +349,13 @@ def _is_by_key_of(select: Select[Any], table: Any) -> bool:
 def _locked_entities(statement: Statement) -> list[Any]:
     """Return the classes and aliases whose header rows the statement locks.
 
-    None for ``FOR KEY SHARE``, which protects no document.
+    Empty for ``FOR KEY SHARE``, which protects no document.
     """
     select = inner_select(statement)
     if is_key_share(select):
         return []
     named = for_update_tables(select)
-    if select is not statement and not named:  # it may load a class by the columns of another
+    if select is not statement and not named:  # it may load a class from other columns
         named = [*select.get_final_froms()]
     of = {*from_clauses_within(named)}
     entities = {
@@ -378,7 +377,7 @@ def _locked_entities(statement: Statement) -> list[Any]:
 def _keys_of(
     statement: Statement, selected: Sequence[_Selected], entities: Iterable[Any]
 ) -> Iterator[tuple[KeyPlaces, Any]]:
-    """Yield the keys that are whole among the selected columns, each with the FROM clause of its row."""
+    """Yield the keys whose columns are all selected, each with the FROM clause of its row."""
     width = len(statement.column_descriptions)
     for entity in entities:
         mapper: Mapper[Any] = inspect(entity).mapper
@@ -397,9 +396,9 @@ def _keys_of(
 def _keys_of_tables(
     statement: Select[Any], selected: Sequence[_Selected], width: int
 ) -> Iterator[tuple[KeyPlaces, Any]]:
-    """Yield the keys that are whole among the selected columns of the tables that it locks.
+    """Yield the keys of locked tables whose columns are all selected.
 
-    Not those of attributes of a class.
+    Attributes of a class do not count.
     """
     by_table: dict[Any, dict[Any, tuple[int, ...]]] = {}
     for item in selected:
@@ -421,9 +420,8 @@ def _keys_of_tables(
 def _roots_of_table(table: Any) -> tuple[Mapper[Any], ...]:
     """Return the roots of the classes that have their header rows in this table.
 
-    Where several classes that do not inherit from each other are mapped on it, these are the
-    declared ones, if there is one; else all of them.  Of a table that is another object than the
-    mapped one, they are those of its name.
+    If several hierarchies map it, these are the declared ones, or all of them if none is.  If the
+    Table object is not the mapped one, they are found by its name.
     """
     roots = [mapper for mapper in all_mappers() if root_of(mapper) is mapper]
     declared = set(declared_roots())
@@ -440,9 +438,9 @@ def _roots_of_table(table: Any) -> tuple[Mapper[Any], ...]:
 
 @mapper_cache
 def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
-    """Return the declared headers that may be in the table of a class which maps another object for it.
+    """Return the declared headers that may be in the table of a class with another Table object for it.
 
-    With the places of their keys in the primary key of the class.
+    Each has the places of its key in the primary key of the class.
     """
     names = {column.name: (place,) for place, column in enumerate(mapper.primary_key)}
     found = []
@@ -456,13 +454,13 @@ def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
 
 
 def name_of_table(table: Any) -> TableName:
-    """Return the schema of a table, and its name in small letters."""
+    """Return the schema and the lower-case name of a table."""
     return getattr(table, "schema", None), folded_name(table)
 
 
 @mapper_cache
 def roots_with_tables(names: frozenset[TableName]) -> tuple[Mapper[Any], ...]:
-    """Return the roots of the classes that may have columns in a table of one of these names."""
+    """Return the roots of the classes that may have columns in tables with these names."""
     mapped = {mapper: {*map(name_of_table, mapper.tables)} for mapper in all_mappers()}
     found = (
         root_of(mapper)
@@ -483,7 +481,7 @@ def _whole(
 
 
 def _column_of(expression: Any) -> Any | None:
-    """Return the column that is selected, with a label or without; None of all else."""
+    """Return the selected column, without its label; None for any other expression."""
     column = getattr(inspect(expression, raiseerr=False), "expression", None)
     while isinstance(column, Label):
         column = column.element
@@ -491,13 +489,11 @@ def _column_of(expression: Any) -> Any | None:
 
 
 def _base_of(column: Any) -> Any | None:
-    """Return the column of the table that this one, of an alias, stands for."""
     bases = column.base_columns
     return next(iter(bases)) if len(bases) == 1 else None
 
 
 def _attribute_of(mapper: Mapper[Any], column: Any) -> str | None:
-    """Return the attribute that maps the column; None if none does."""
     base = _base_of(column)
     if base is None or not mapper.columns.contains_column(base):
         return None

@@ -1,7 +1,7 @@
-"""The rows that a locking SELECT reads beside those that it locks: older than the lock, after a wait.
+"""The rows that a locking SELECT reads beside those that it locks: after a wait, older than the lock.
 
-PostgreSQL reads the other rows of a join, and those of subqueries, as they were when the statement began.
-So the parts of locked documents that it loads from them are read once more, under the lock.
+PostgreSQL reads the other rows of a join, and those of subqueries, as they were when the statement
+began. So parts of locked documents that it loads from them are read again, under the lock.
 """
 
 from __future__ import annotations
@@ -48,18 +48,19 @@ from .for_update import base_of_from, inner_select, with_inner_select
 from .unread_rows import is_part
 
 State = InstanceState[Any]
-_AFTER_THE_LOCK = ("selectin", "subquery", "immediate")  # by SELECTs of their own
+_AFTER_THE_LOCK = ("selectin", "subquery", "immediate")  # loaded by SELECTs of their own
 
 
 class RowsBeside:
-    """All that one statement has loaded of documents that were not held before it.
+    """Everything that one statement loaded of documents that were not locked before it.
 
-    It is expired when this is made, before the ledger has the locks.  Attributes that the parts have loaded of other
-    objects stays loaded: in asyncio, and after ``raiseload()``, no access would load it.
+    Creating this expires it, before the ledger has the locks.  Other objects' attributes stay
+    loaded: under asyncio, and after ``raiseload()``, no access would load them.
 
-    :param run: executes a statement as the program has asked for its own; None: it cannot be executed again.
-    :param headers: the locked objects that the statement has returned.
-    :param objects: all objects that it has returned.
+    :param run: executes a statement with the program's options; None: the statement cannot run
+        again.
+    :param headers: the locked objects that the statement returned.
+    :param objects: all objects that it returned.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class RowsBeside:
         of = frozenset(map(base_of_from, for_update_tables(select)))
         self._given = _expressions_beside(options, of)
         new = [state for state in self._locked if not self._is_held(state)]
-        # The objects too: they must not be freed before they are read, with the values that only they have.
+        # The objects too: their values must live until the rows are read again.
         self._objects = {state: state.obj() for state in [*new, *map(instance_state, objects)]}
         for state in new:
             given = frozenset(name for root, name, _ in self._given if state.mapper.isa(root))
@@ -106,13 +107,13 @@ class RowsBeside:
             self._unread[state].update(unchanged)
 
     def _expire_parts_of(self, root: Mapper[Any], state: State) -> None:
-        """Expire the parts that the object has loaded, and theirs, but for those with pending changes."""
+        """Expire the loaded parts of the object, and their parts, except changed ones."""
         for part in [*self._loaded_parts(root, state)]:
             members = _members(state, part)
             if self._narrowed.isdisjoint((part.relationship, "*")):
                 self._parts.setdefault(part, []).append(state.obj())
                 self._expire(state, frozenset((part.name,)))
-            else:  # the program has left members out, and means to
+            else:  # the program deliberately loaded only some members
                 found = [
                     (member, _values(instance_state(member), part.attributes)) for member in members
                 ]
@@ -126,18 +127,16 @@ class RowsBeside:
             return
         unchanged = state.dict.keys() - state.committed_state.keys()
         for part in parts_of(root):
-            has_it = part.name in unchanged and state.mapper.isa(part.owner)
-            if has_it and not self._is_read_after_lock(part):
+            if part.name not in unchanged or not state.mapper.isa(part.owner):
+                continue
+            strategy = self._strategies.get("*", part.relationship.lazy)
+            strategy = self._strategies.get(part.relationship, strategy)
+            # The strategies concern the headers only.
+            if part.owner_path or strategy not in _AFTER_THE_LOCK:
                 yield part
 
-    def _is_read_after_lock(self, part: Part) -> bool:
-        if part.owner_path:
-            return False  # the strategies are those of the headers alone
-        strategy = self._strategies.get("*", part.relationship.lazy)
-        return self._strategies.get(part.relationship, strategy) in _AFTER_THE_LOCK
-
     def _expire_part(self, state: State) -> bool:
-        """Expire the columns of a part; return False where that was done before, or it has changes."""
+        """Expire the columns of a part; return False if it was done before, or if it has changes."""
         changed = state.modified or state in deleted_states(self._session)
         if state in self._named or changed or state.identity is None:
             return False
@@ -153,12 +152,12 @@ class RowsBeside:
         return True
 
     def read(self, request: LockRequest) -> None:
-        """Read it again, under the lock."""
+        """Read everything again, under the lock."""
         load_again(self._session, self._parts)
         for (mapper, deferred), keys in self._expired().items():
             options = [undefer(mapper.attrs[name].class_attribute) for name in deferred]
             read_many(self._context, mapper, keys, request._replace(options=options))
-        for state, named in self._named.items():  # objects of the foreign keys that it had before
+        for state, named in self._named.items():  # objects that the earlier foreign keys named
             others = (name for name, before in named.items() if before != self._now(state, name))
             self._expire(state, frozenset(others))
         for state, part, members in self._chosen:
@@ -176,15 +175,15 @@ class RowsBeside:
         found = [(state, part, _members(state, part)) for state, part, _ in self._chosen]
         for state, part, _ in found:
             self._session.expire(state.obj(), [part.name])
-        with self._session.no_autoflush:  # a change that collides is to be refused, not sent
+        with self._session.no_autoflush:  # a colliding change must be refused, not sent
             buffer_rows(run(with_inner_select(self._statement, without_lock(select))))
         for state, part, members in found:
-            if part.name not in state.dict:  # it is in no row: no access may load all members
+            if part.name not in state.dict:  # in no row: an access must not load all members
                 value = members if part.relationship.uselist else next(iter(members), None)
                 set_committed_value(state.obj(), part.name, value)
 
     def _read_expressions(self, run: Callable[[Any], Result[Any]]) -> None:
-        """Execute the SELECT again without its lock, for its own rows: it alone has the expressions."""
+        """Execute the SELECT again without its lock, for its rows: it alone has the expressions."""
         select = without_lock(inner_select(self._statement)).limit(None).offset(None)
         for entity in dict.fromkeys(entity for _, _, entity in self._given):
             mapper = inspect(entity).mapper
@@ -198,7 +197,7 @@ class RowsBeside:
                     buffer_rows(run(select.where(key_in(key_columns(entity), some))))
 
     def _expired(self) -> Mapping[tuple[Mapper[Any], frozenset[str]], Sequence[Identity]]:
-        """Return the keys of the rows to read, by class and by the deferred columns to read with it."""
+        """Return the keys of the rows to read, by class and deferred columns."""
         expired: defaultdict[tuple[Mapper[Any], frozenset[str]], list[Identity]] = defaultdict(list)
         given = {name for _, name, _ in self._given}
         for state, unread in self._unread.items():  # columns of a subclass may have expired before
@@ -225,7 +224,6 @@ def _values(state: State, names: Iterable[str]) -> object:
 
 
 def _leave_out_moved(state: State, part: Part, members: Sequence[tuple[Any, object]]) -> None:
-    """Leave out the members that are deleted, or moved to another owner."""
     kept = [
         member for member, was in members if _values(instance_state(member), part.attributes) == was
     ]
@@ -237,7 +235,6 @@ def _leave_out_moved(state: State, part: Part, members: Sequence[tuple[Any, obje
 def _expressions_beside(
     options: Iterable[Any], of: frozenset[Any]
 ) -> list[tuple[Mapper[Any], str, Any]]:
-    """Return the class, attribute and entity that with_expression() computes from other rows."""
     return [
         (inspect(path).mapper, name, path.entity)
         for path, name, expression in expressions_of(options)
@@ -247,7 +244,7 @@ def _expressions_beside(
 
 @mapper_cache
 def _named_by_columns(mapper: Mapper[Any]) -> dict[str, list[str]]:
-    """Return the relationships to objects that the row names, with the attributes of the foreign key."""
+    """Return the many-to-one relationships, each with the attributes of its foreign key."""
     return {
         relationship.key: [
             mapper.get_property_by_column(column).key for column in relationship.local_columns
@@ -261,7 +258,7 @@ def _named_by_columns(mapper: Mapper[Any]) -> dict[str, list[str]]:
 def _columns_beside(mapper: Mapper[Any], of: frozenset[Any]) -> frozenset[str]:
     """Return the attributes that the database computes from other rows, or reads from other tables.
 
-    :param of: the tables that are locked; empty: all of them.
+    :param of: the locked tables; empty: all of them.
     """
     return frozenset(
         attr.key

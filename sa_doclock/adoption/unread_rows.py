@@ -1,7 +1,7 @@
-"""Rows that a ``with_for_update()`` locks and does not return, by their objects or their keys.
+"""Rows that a ``with_for_update()`` locks and returns neither as objects nor by key.
 
-Nobody knows which they are: ``select(1)``, EXISTS, ``Query.count()``, the other side of a join.  So all that
-the session has of all rows of these tables is expired before the statement is sent.
+It is unknown which they are: ``select(1)``, EXISTS, ``Query.count()``, the other side of a join.
+So the session's objects of all rows of these tables are expired before the statement is sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .locked_headers import TableName, roots_with_tables
 def roots_unread(
     names: frozenset[TableName], read: Collection[Mapper[Any]] = ()
 ) -> Collection[Mapper[Any]]:
-    """Return the roots of the classes of these tables, but for parts of others, which go with them.
+    """Return the roots of the classes of these tables, except parts of others, which follow their owners.
 
     :param read: the roots of the objects that the statement returns.
     """
@@ -46,9 +46,9 @@ def is_part(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
 
 
 def expire_unread(context: LockContext, roots: Iterable[Mapper[Any]]) -> Unreadable:
-    """Expire the session's loaded objects of these roots whose documents are not held.
+    """Expire the session's loaded objects of these roots, except locked documents.
 
-    :returns: the parts to be loaded again under the lock, as no access would.
+    :returns: the parts to load again under the lock, because no access would.
     """
     session, unreadable = context.session(), Unreadable()
     for root in roots if session.identity_map else ():
@@ -64,9 +64,10 @@ def expire_unread(context: LockContext, roots: Iterable[Mapper[Any]]) -> Unreada
 def expire_at(
     context: LockContext, connection: TransactionConnection, names: frozenset[TableName]
 ) -> None:
-    """Do the same for a statement that is about to be sent, and compare the rest once it has its locks.
+    """Do the same for a statement that is about to be sent; compare pending changes under its locks.
 
-    :raises UnsavedChanges: by the statement: a pending change would overwrite another session's write.
+    :raises UnsavedChanges: from the statement: a pending change would overwrite another session's
+        write.
     """
     session = context.session()
     roots = roots_unread(names) if session.identity_map else ()

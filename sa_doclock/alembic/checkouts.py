@@ -18,15 +18,12 @@ TableName = tuple[str | None, str]
 
 
 class _CheckoutTableOp(MigrateOperation):
-    """An operation on the table of check-outs."""
-
     operation: str
 
     def __init__(self, name: str = NAME, schema: str | None = None) -> None:
         self.name, self.schema = name, schema
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
-        """Return the operation as Alembic compares and shows it."""
         return self.operation, self.schema, self.name
 
 
@@ -42,7 +39,7 @@ class CreateCheckoutTableOp(_CheckoutTableOp):
     ) -> None:
         """Create the table that :func:`sa_doclock.checkout_table` describes, with its indexes.
 
-        :param name: of the table.
+        :param name: the name of the table.
         :param schema: the schema of the table; None: the default schema of the connection.
         """
         operations.invoke(cls(name, schema))
@@ -64,8 +61,8 @@ class DropCheckoutTableOp(_CheckoutTableOp):
     ) -> None:
         """Drop the table, and with it all check-outs and epochs.
 
-        Where the table is created again, the epochs begin anew, so that an epoch of before may be
-        good once more: let nobody keep one.
+        If the table is created again, epochs restart, and an old epoch may become valid again:
+        nobody may keep one.
         """
         operations.invoke(cls(name, schema))
 
@@ -95,7 +92,7 @@ def _render(autogen_context: AutogenContext, op: _CheckoutTableOp) -> str:
 
 
 def _priority() -> dict[str, Any]:
-    """Return the arguments that make a comparator come last; before Alembic 1.18 imports order them."""
+    """Make a comparator run last; before Alembic 1.18, the order of imports decides."""
     try:
         from alembic.util import DispatchPriority  # noqa: PLC0415
     except ImportError:
@@ -112,8 +109,8 @@ def replace_checkout_tables(
 ) -> None:
     """Replace Alembic's operations on tables of check-outs.
 
-    A new one is created by our operation.  One that no metadata has was created by our operation in
-    an earlier revision, and stays.
+    Our operation creates a new table.  A table that no metadata contains was created by our
+    operation in an earlier revision, and stays.
     """
     known = {*_known(autogen_context), *(_named(op) for op in upgrade_ops.ops if _is_ours(op))}
     upgrade_ops.ops[:] = [
@@ -126,7 +123,7 @@ def replace_checkout_tables(
 
 
 def _known(autogen_context: AutogenContext) -> Iterator[TableName]:
-    """Yield the tables of check-outs that the program's metadata has."""
+    """Yield the check-out tables in the program's metadata."""
     found = autogen_context.metadata
     for metadata in [found] if isinstance(found, MetaData) else found or ():
         for table in metadata.tables.values():
@@ -139,7 +136,6 @@ def _named(op: Any) -> TableName:
 
 
 def _is_ours(op: MigrateOperation) -> bool:
-    """Return whether it creates or drops a table with the columns of check-outs."""
     if not isinstance(op, (CreateTableOp, DropTableOp)):
         return False
     columns = op.to_table().columns if isinstance(op, DropTableOp) else op.columns

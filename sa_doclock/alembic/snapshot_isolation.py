@@ -29,7 +29,7 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
 SYSTEM_DATABASES: Final = ("master", "model", "msdb", "tempdb")
 
-# By name, not by DB_ID(): on Azure SQL that may differ from database_id ("DB_ID").
+# By name: on Azure SQL, DB_ID() may differ from database_id ("DB_ID").
 ASK: Final = """\
 SELECT name, snapshot_isolation_state, is_read_committed_snapshot_on
 FROM sys.databases WHERE name = DB_NAME()"""
@@ -60,7 +60,7 @@ class Setting:
         return f"ALTER DATABASE CURRENT SET {self.name} {wanted.name}{self.termination}"
 
     def script(self, wanted: SnapshotState) -> str:
-        """Return the same for ``--sql``: one batch that asks first and checks afterwards."""
+        """Return a batch for ``--sql`` that asks first, sets it and checks afterwards."""
         database = "SELECT 1 FROM sys.databases WHERE name = DB_NAME()"
         reached = f"{database} AND {self.column} = {wanted:d}"
         # Python writes a tuple of plain strings as SQL writes its list.
@@ -77,7 +77,7 @@ IF NOT EXISTS ({reached})
 ALLOW_SNAPSHOT_ISOLATION: Final = Setting(
     name="ALLOW_SNAPSHOT_ISOLATION",
     column="snapshot_isolation_state",
-    termination="",  # it takes none ("Setting options")
+    termination="",  # not allowed ("Setting options")
     waits="waits until every transaction that is open in the database has ended, blocks nobody",
     blocking_sessions="""\
 SELECT s.session_id, s.login_name, s.host_name, s.program_name,
@@ -95,7 +95,7 @@ ORDER BY a.transaction_begin_time""",
 READ_COMMITTED_SNAPSHOT: Final = Setting(
     name="READ_COMMITTED_SNAPSHOT",
     column="is_read_committed_snapshot_on",
-    # Without it the statement waits for ever for the last connection of the application's pool;
+    # Otherwise the statement waits indefinitely for the last connection of the application's pool;
     # ROLLBACK IMMEDIATE would end other people's transactions.
     termination=" WITH NO_WAIT",
     waits="fails at once (5070) while any other connection to the database is open",
@@ -112,17 +112,17 @@ ORDER BY s.login_time""",
 )
 
 
-# Below "alembic": every alembic.ini shows that logger at INFO, and fileConfig(), which env.py
-# runs after its imports, disables the loggers that the file does not name.
+# Below "alembic": every alembic.ini shows that logger at INFO, and fileConfig(), which env.py runs
+# after its imports, disables loggers that the file does not name.
 log = logging.getLogger("alembic.sa_doclock")
 
 
 class SnapshotIsolationOp(MigrateOperation):
-    """An operation, and the state of the database that it asks for."""
+    """An operation, and the wanted state of the database."""
 
     name: str
     wanted: SnapshotState
-    contrary: SnapshotState  # another session is on its way to the opposite
+    contrary: SnapshotState  # another session is setting the opposite
 
     def __init__(self, *, read_committed_snapshot: bool = False) -> None:
         self.read_committed_snapshot = read_committed_snapshot
@@ -130,7 +130,7 @@ class SnapshotIsolationOp(MigrateOperation):
     @property
     def settings(self) -> tuple[Setting, ...]:
         """The options to set, in order."""
-        # The one that can fail at once goes first, before anybody has waited for the other.
+        # First the setting that can fail at once, before anyone has waited for the other.
         if self.read_committed_snapshot:
             return READ_COMMITTED_SNAPSHOT, ALLOW_SNAPSHOT_ISOLATION
         return (ALLOW_SNAPSHOT_ISOLATION,)
@@ -141,9 +141,9 @@ class SnapshotIsolationOp(MigrateOperation):
 
 
 def apply(operations: Operations, op: SnapshotIsolationOp) -> None:
-    """Change the settings that are not set yet, outside of any transaction.
+    """Change the settings that are not set yet, outside any transaction.
 
-    :raises alembic.util.CommandError: it cannot be, or was not; the text has the cure.
+    :raises alembic.util.CommandError: it failed or is not possible; the message says what to do.
     """
     to_set = _still_to_set(operations.get_bind(), op)
     if to_set:
@@ -170,7 +170,7 @@ def _still_to_set(bind: Connection, op: SnapshotIsolationOp) -> list[Setting]:
                 f"{row.name}: {setting.name} is {state.name}, so another session wants the"
                 f" opposite of {op.wanted.name}; agree with its owner, then run the migration again"
             )
-        to_set.append(setting)  # also on the way to the wanted state: ALTER DATABASE then waits
+        to_set.append(setting)  # also if it is being set: ALTER DATABASE then waits
     return to_set
 
 
@@ -201,7 +201,7 @@ def _log_blocking_sessions(bind: Connection, setting: Setting, statement: str) -
     except DBAPIError as exc:
         if exc.connection_invalidated:
             raise
-        # 297, 300: no VIEW SERVER STATE.  The list only informs, so a refusal is only logged.
+        # 297, 300: no VIEW SERVER STATE.  The list is only informative, so only log this.
         log.warning("cannot list the sessions in its way: %s", exc.orig)
         return
     for row in rows:
@@ -212,7 +212,7 @@ def _log_blocking_sessions(bind: Connection, setting: Setting, statement: str) -
 
 
 def _ask(bind: Connection) -> Row[Any]:
-    # A transaction that began by itself would be one that autocommit_block() cannot end.
+    # autocommit_block() cannot end a transaction that autobegin started.
     with nullcontext() if bind.in_transaction() else bind.begin():
         return bind.execute(text(ASK)).one()
 
@@ -223,7 +223,7 @@ def _state(row: Row[Any], setting: Setting) -> SnapshotState:
 
 @contextmanager
 def _outside_transaction(context: MigrationContext) -> Iterator[None]:
-    """Alembic's ``autocommit_block()``, with words for the case that it only asserts against."""
+    """Alembic's ``autocommit_block()``, with a message for the case that Alembic only asserts."""
     with ExitStack() as stack:
         try:
             stack.enter_context(context.autocommit_block())
@@ -237,7 +237,7 @@ def _outside_transaction(context: MigrationContext) -> Iterator[None]:
         try:
             yield
         except Exception:
-            # When the connection is lost, Alembic's clean-up fails too and would hide why.
+            # When the connection is lost, Alembic's clean-up fails too and would hide the reason.
             with suppress(PendingRollbackError):
                 stack.close()
             raise
@@ -257,19 +257,19 @@ class EnableSnapshotIsolationOp(SnapshotIsolationOp):
     ) -> None:
         """Allow SNAPSHOT transactions in the connected SQL Server database.
 
-        Asks sys.databases first and sends nothing if it is so already.  Otherwise the
-        migration's transaction is committed, as by ``autocommit_block()``, and ALTER DATABASE
-        returns when every transaction that was open in the database has ended, however long that
-        takes; nobody is blocked or rolled back.  The log says whose they are where the login may
-        know.  With ``--sql`` the script asks, commits and checks by itself.
+        Reads sys.databases first, and changes nothing if they are allowed.  Otherwise the
+        migration's transaction is committed, as by ``autocommit_block()``, and ALTER DATABASE waits
+        until every transaction that was open in the database has ended, however long that takes; it
+        blocks nobody and rolls nobody back.  The log names these sessions if the login may see
+        them.  With ``--sql`` the script itself asks, commits and checks.
 
-        :param read_committed_snapshot: also set READ_COMMITTED_SNAPSHOT, which changes the rows that
-            READ COMMITTED means for *every* program; sa_doclock does not need it.  It needs
-            to be the only connection to the database and fails at once if it is not; and
+        :param read_committed_snapshot: also set READ_COMMITTED_SNAPSHOT, which changes the rows
+            that READ COMMITTED shows to *every* program; sa_doclock does not need it.  It needs to
+            be the only connection to the database, and fails at once if it is not; and
             memory-optimised tables with DURABILITY = SCHEMA_ONLY lose their rows.
-        :raises alembic.util.CommandError: the server refused, or its state afterwards is not ON; a
-            system database; another session is turning it OFF; the connection is in a transaction
-            that Alembic did not begin.
+        :raises alembic.util.CommandError: the server refused, or its state afterwards is not ON; it
+            is a system database; another session is turning it OFF; the connection is in a
+            transaction that Alembic did not begin.
         """
         operations.invoke(cls(read_committed_snapshot=read_committed_snapshot))
 
@@ -292,9 +292,9 @@ class DisableSnapshotIsolationOp(SnapshotIsolationOp):
     ) -> None:
         """Forbid SNAPSHOT transactions; SharedRead and SnapshotRead fail afterwards (3952).
 
-        It waits, asks first and raises as ``enable_snapshot_isolation`` does.  It sets OFF, with
-        ``read_committed_snapshot`` also READ_COMMITTED_SNAPSHOT; it does not know, and so does
-        not restore, the setting of before the upgrade.
+        It waits, asks first and raises as ``enable_snapshot_isolation`` does.  It sets the option
+        OFF, with ``read_committed_snapshot`` also READ_COMMITTED_SNAPSHOT; it does not restore the
+        setting from before the upgrade.
         """
         operations.invoke(cls(read_committed_snapshot=read_committed_snapshot))
 

@@ -34,7 +34,7 @@ class AsyncClaim(Generic[T]):
 
 
 class AsyncSessions:
-    """Makes the sessions of the claims, and keeps the latest one for the user."""
+    """Creates the sessions of the claims, and keeps the latest one for the user."""
 
     latest: AsyncLockingSession
 
@@ -44,7 +44,7 @@ class AsyncSessions:
         self._factory, self._caller = factory, caller
 
     def __call__(self) -> LockingSession:
-        """Return the session inside of a new AsyncLockingSession."""
+        """Return the session inside a new AsyncLockingSession."""
         session = self._factory()
         if not isinstance(session, AsyncLockingSession):
             raise TypeError(
@@ -58,9 +58,9 @@ class AsyncSessions:
 class AsyncClaims(Generic[T]):
     """The asynchronous iterator that async_claim_each() returns, with a report.
 
-    An ``async for`` that is left early gives back its rows soon after, when the event
-    loop closes the generator in it; :meth:`aclose`, or ``async with async_claim_each(...) as
-    claims:``, does so before it returns.
+    An ``async for`` that you leave early gives its rows back soon after, when the event loop closes
+    the generator; :meth:`aclose`, and ``async with async_claim_each(...) as claims:``, do so before
+    they return.
     """
 
     def __init__(self, claims: Claims[T], sessions: AsyncSessions) -> None:
@@ -68,7 +68,7 @@ class AsyncClaims(Generic[T]):
 
     @property
     def report(self) -> ClaimReport:
-        """The results so far; they can be read at any time."""
+        """The results so far; you can read them at any time."""
         return self._claims.report
 
     async def __aiter__(self) -> AsyncIterator[AsyncClaim[T]]:
@@ -100,7 +100,7 @@ class AsyncClaims(Generic[T]):
 @overload
 def async_claim_each(
     session_factory: Callable[[], AsyncLockingSession],
-    statement: Select[tuple[T]],  # of SQLAlchemy 2.0
+    statement: Select[tuple[T]],  # SQLAlchemy 2.0
     *,
     limit: int | None = ...,
     order_by: Any = ...,
@@ -117,7 +117,7 @@ def async_claim_each(
 @overload
 def async_claim_each(
     session_factory: Callable[[], AsyncLockingSession],
-    statement: Select[T],  # of SQLAlchemy 2.1
+    statement: Select[T],  # SQLAlchemy 2.1
     *,
     limit: int | None = ...,
     order_by: Any = ...,

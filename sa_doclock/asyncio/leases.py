@@ -36,7 +36,7 @@ class HeartbeatTask:
             self._task = asyncio.create_task(self._run(), name="sa_doclock leases")
 
     def remove(self, lease: Lease[Any]) -> None:
-        """Renew it no more; a renewal that is under way may still end."""
+        """Stop renewing it; a renewal in progress may still end."""
         self._schedule.pop(lease, None)
         self._changed.set()
 
@@ -51,7 +51,7 @@ class HeartbeatTask:
                 for lease in due:
                     await self._renew(lease)
         finally:
-            # The task refers to the loop, which is freed then.
+            # The task refers to the loop: this frees it.
             _tasks.pop(asyncio.get_running_loop(), None)
 
     async def _renew(self, lease: Lease[Any]) -> None:
@@ -65,8 +65,8 @@ class HeartbeatTask:
             self._schedule.note_renewed(lease)
 
 
-# Global: one task for each event loop.
-# Threads: a loop has one thread, and setdefault() is one operation of the dict.
+# Global: one task per event loop.
+# Threads: a loop runs in one thread, and setdefault() of a dict is atomic.
 _tasks: WeakKeyDictionary[asyncio.AbstractEventLoop, HeartbeatTask] = WeakKeyDictionary()
 
 
@@ -118,7 +118,7 @@ class AsyncLeases(Generic[T]):
 
     @property
     def report(self) -> ClaimReport:
-        """The results so far; they can be read at any time."""
+        """The results so far; you can read them at any time."""
         return self._leases.report
 
     async def __aiter__(self) -> AsyncIterator[AsyncLease[T]]:
@@ -146,7 +146,7 @@ class AsyncLeases(Generic[T]):
 @overload
 def async_lease_each(
     session_factory: Callable[[], AsyncLockingSession],
-    statement: Select[tuple[T]],  # of SQLAlchemy 2.0
+    statement: Select[tuple[T]],  # SQLAlchemy 2.0
     *,
     owner: str,
     lease: timedelta | float = ...,
@@ -159,7 +159,7 @@ def async_lease_each(
 @overload
 def async_lease_each(
     session_factory: Callable[[], AsyncLockingSession],
-    statement: Select[T],  # of SQLAlchemy 2.1
+    statement: Select[T],  # SQLAlchemy 2.1
     *,
     owner: str,
     lease: timedelta | float = ...,

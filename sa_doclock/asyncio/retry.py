@@ -1,4 +1,4 @@
-"""async_run_transaction(): run_transaction(), awaited; retry.py decides which errors are repeated."""
+"""async_run_transaction(): run_transaction(), awaited; retry.py decides which errors to retry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def async_run_transaction(
     retry_on: RetryOn | None = None,
     commit_outcome: bool = False,
 ) -> T:
-    """Run ``await fn(session)`` in a transaction of its own, commit, and return its result.
+    """Run ``await fn(session)`` in a separate transaction, commit, and return its result.
 
     ``fn`` is a coroutine function of an :class:`AsyncLockingSession`.  For the other parameters and the
     errors see :func:`run_transaction`.

@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
 from ..checkout_info import Checkout
 from ..keys import DocumentKey
 from ..options import LockOptions
-from ..session import CheckIn, LockingSession, Renew, checked_factory, documented_proxy
+from ..scoped_session import checked_factory, documented_proxy
+from ..session import CheckIn, LockingSession, Renew
 from .session import AsyncLockingSession
 
 P = ParamSpec("P")
@@ -25,8 +26,6 @@ _NAMES = "AsyncLockingSession", "AsyncLockingScopedSession"
 def _proxied(
     method: Callable[Concatenate[AsyncLockingSession, P], T],
 ) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], T]:
-    """Return this method, which is not a coroutine function, for an AsyncLockingScopedSession."""
-
     @wraps(method)
     def call(self: AsyncLockingScopedSession[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = getattr(self(), method.__name__)(*args, **kwargs)
@@ -38,8 +37,6 @@ def _proxied(
 def _awaited(
     method: Callable[Concatenate[AsyncLockingSession, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], Coroutine[Any, Any, T]]:
-    """Return this coroutine function for an AsyncLockingScopedSession."""
-
     @wraps(method)
     async def call(self: AsyncLockingScopedSession[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = await getattr(self(), method.__name__)(*args, **kwargs)
@@ -51,9 +48,10 @@ def _awaited(
 def _forwarded(
     method: Callable[Concatenate[LockingSession, P], T],
 ) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], T]:
-    """Return this method, which sends nothing, for an AsyncLockingScopedSession.
+    """Forward a method that executes nothing.
 
-    That of LockingSession: pyright loses the overloads of a method that is decorated twice.
+    It is declared on LockingSession: pyright loses the overloads of a method that is decorated
+    twice.
     """
     of_session = cast("Callable[Concatenate[AsyncLockingSession, P], Any]", method)
     return _proxied(of_session)
@@ -62,7 +60,6 @@ def _forwarded(
 def _block(
     method: Callable[Concatenate[LockingSession, P], AbstractContextManager[T]],
 ) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], AbstractAsyncContextManager[T]]:
-    """Return this method, used by ``async with``, for an AsyncLockingScopedSession."""
     block = cast("Callable[Concatenate[LockingSession, P], Any]", method)
     return _forwarded(block)
 
@@ -70,12 +67,13 @@ def _block(
 class AsyncLockingScopedSession(async_scoped_session[S]):
     """A :class:`sqlalchemy.ext.asyncio.async_scoped_session` with AsyncLockingSession's methods.
 
-    See :class:`LockingScopedSession`.  ``await Session.remove()`` belongs at the end of each
-    scope: the registry keeps the session of a task that has ended.
+    See :class:`LockingScopedSession`.  ``await Session.remove()`` belongs at the end of each scope:
+    the registry keeps the session of a task that has ended.
 
     :param session_factory: ``async_sessionmaker(engine, class_=AsyncLockingSession)``.
-    :param scopefunc: a function whose result names the scope, such as ``asyncio.current_task``.
-    :raises TypeError: no ``scopefunc``; the factory is none, or makes sessions of another class.
+    :param scopefunc: a function whose result identifies the scope, such as
+        ``asyncio.current_task``.
+    :raises TypeError: ``scopefunc`` is missing, or the factory does not make AsyncLockingSessions.
     """
 
     def __init__(
@@ -90,7 +88,7 @@ class AsyncLockingScopedSession(async_scoped_session[S]):
         self.session_factory = session_factory
 
     def __call__(self, **kw: Any) -> S:
-        """Return the current session; make it, with these arguments, where there is none."""
+        """Return the current session; create it with these arguments if there is none."""
         if kw and not self.registry.has():
             self.registry.set(self._make(**kw))
             kw = {}

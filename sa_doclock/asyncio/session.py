@@ -25,15 +25,15 @@ from ..wait_info import LockWait
 
 
 def locking_class_of(cls: type[AsyncSession]) -> type[Session]:
-    """Return the ``sync_session_class`` of this class and of all of its bases, made one."""
-    if "sync_session_class" in vars(cls):  # the class says it itself
+    """Return the ``sync_session_class`` of this class and all its bases, combined."""
+    if "sync_session_class" in vars(cls):  # the class sets it
         return _locking_class(cls.sync_session_class)
     said = (vars(base).get("sync_session_class") for base in cls.__mro__)
     bases: list[type[Session]] = []
     for inside in filter(None, said):
         if not any(issubclass(base, inside) for base in bases):
             bases.append(inside)
-    # Ours last, so that the methods of the others come to it.
+    # Ours last: the other classes' methods call it by super().
     bases.sort(key=lambda base: issubclass(base, LockingSession))
     return bases[0] if len(bases) == 1 else type("Session", tuple(bases), {})
 
@@ -43,14 +43,12 @@ def locking_factory(inside: Any) -> Any:
     if isinstance(inside, type) and issubclass(inside, Session):
         return _locking_class(inside)
     if isinstance(inside, sessionmaker) and not issubclass(inside.class_, LockingSession):
-        # Advanced Alchemy has its listeners on such a one: its class is a base of ours, so they
-        # hear our sessions.
+        # Advanced Alchemy listens to this class: as a base of ours, it passes events on.
         return partial(_make, inside, _locking_class(inside.class_))
     return inside
 
 
 def _make(maker: sessionmaker[Session], cls: Callable[..., Session], **kw: Any) -> Session:
-    """Make a session as the maker does, of another class."""
     info = {**(maker.kw.get("info") or {}), **(kw.get("info") or {})}
     return cls(**{**maker.kw, **kw, "info": info})
 
@@ -67,11 +65,9 @@ P = ParamSpec("P")
 def _awaited(
     method: Callable[Concatenate[LockingSession, P], T], note: str = ""
 ) -> Callable[Concatenate[AsyncLockingSession, P], Coroutine[Any, Any, T]]:
-    """Return this method for an AsyncLockingSession, with its signature and documentation."""
-
     @wraps(method)
     async def call(self: AsyncLockingSession, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        own = getattr(self._locking, method.__name__)  # that of a subclass, if it has one
+        own = getattr(self._locking, method.__name__)  # a subclass may override it
         return await self.run_sync(lambda _: own(*args, **kwargs))
 
     return _documented(call, note=note)
@@ -80,9 +76,9 @@ def _awaited(
 def _forwarded(
     method: Callable[Concatenate[LockingSession, P], T],
 ) -> Callable[Concatenate[AsyncLockingSession, P], T]:
-    """Return the same for a method that only makes a statement.
+    """Return this method, which only creates a statement, for an AsyncLockingSession.
 
-    With no other argument: mypy loses the overloads of the method then.
+    It takes no other argument: with one, mypy loses the overloads.
     """
 
     @wraps(method)
@@ -96,8 +92,6 @@ def _forwarded(
 def _awaited_block(
     method: Callable[Concatenate[LockingSession, P], AbstractContextManager[T]],
 ) -> Callable[Concatenate[AsyncLockingSession, P], AbstractAsyncContextManager[T]]:
-    """Return the same for a method that is used by ``with``."""
-
     @wraps(method)
     def block(
         self: AsyncLockingSession, /, *args: P.args, **kwargs: P.kwargs
@@ -110,7 +104,7 @@ def _awaited_block(
 
 @asynccontextmanager
 async def entered(block: AbstractContextManager[T]) -> AsyncIterator[T]:
-    """Return a block for ``async with``, whose begin and end may await in greenlets of their own."""
+    """Return a block for ``async with``, whose begin and end may await in separate greenlets."""
     found = await greenlet_spawn(block.__enter__)
     try:
         yield found
@@ -131,12 +125,13 @@ def _documented(call: F, how: str = "awaited", note: str = "") -> F:
 class AsyncLockingSession(AsyncSession):
     """A :class:`sqlalchemy.ext.asyncio.AsyncSession` that locks documents.
 
-    Make it with ``async_sessionmaker(engine, class_=AsyncLockingSession)``.  Each method works as the
-    method of :class:`LockingSession` with the same name, awaited; each block is used by ``async with``.
+    Make it with ``async_sessionmaker(engine, class_=AsyncLockingSession)``.  Each method works like
+    the method of :class:`LockingSession` with the same name, awaited; each block is used by ``async
+    with``.
 
-    :param sync_session_class: the class of the session inside, or a ``sessionmaker``.  A Session class
-        that is no LockingSession is combined with it, also one that a base class names.
-    :raises TypeError: the session inside is no LockingSession all the same.
+    :param sync_session_class: the class of the session inside, or a ``sessionmaker``.  A Session
+        class that is not a LockingSession is combined with it, even if a base class names it.
+    :raises TypeError: the session inside is still not a LockingSession.
     """
 
     sync_session_class: type[Session] = LockingSession
@@ -280,16 +275,15 @@ class AsyncLockingSession(AsyncSession):
                 return
             if _may_await():
                 await_only(result)
-            else:  # an interruption has left it to a method that is not awaited
+            else:  # an interruption left it to a method that is not awaited
                 _run_in_task(result)
 
         self._locking.on_commit(call)
 
 
 def _may_await() -> bool:
-    """Return whether this is a greenlet of SQLAlchemy's, in which something may be awaited."""
     try:
-        await_only(_nothing())  # where it may not, it closes the coroutine that it is given
+        await_only(_nothing())  # closes the coroutine if it cannot await
     except MissingGreenlet:
         return False
     return True
@@ -299,7 +293,7 @@ async def _nothing() -> None:
     pass
 
 
-# Threads: add() and discard() of a set are atomic, also without a GIL; each loop has its own tasks.
+# Threads: add() and discard() of a set are atomic, even without a GIL; each loop has its own tasks.
 _tasks: set[asyncio.Task[object]] = set()
 """Tasks that nobody awaits; the event loop itself does not keep them alive."""
 

@@ -15,15 +15,15 @@ from ..keys import Identity
 from .query import ClaimQuery
 from .report import ReportBuilder
 
-_PAGE: Final = 1_000  # keys that one read returns, and that are kept besides the remembered ones
-_SPARE_KEYS: Final = 100  # read beyond the limit, in place of rows that others hold or process
-_FAILED_TRIES: Final = 3  # in a row: then other workers are at the same rows
+_PAGE: Final = 1_000  # keys per read, kept in addition to the remembered ones
+_SPARE_KEYS: Final = 100  # read beyond the limit: others may hold or process some rows
+_FAILED_TRIES: Final = 3  # in a row: other workers are busy with the same rows
 _LOOK_AHEAD: Final = 200
-KEYS_AT_ONCE: Final = 100  # that are looked for in the table of check-outs
+KEYS_AT_ONCE: Final = 100  # looked up together in the table of check-outs
 
 
 def page_for(limit: int | None) -> int:
-    """Return the number of keys that one read returns, where so many rows are to come up at most."""
+    """Return the number of keys for one read, for at most this many claims."""
     return _PAGE if limit is None else min(_PAGE, limit + _SPARE_KEYS)
 
 
@@ -32,17 +32,16 @@ Read = Callable[[Select[Any]], Sequence[Identity]]
 
 @dataclass(eq=False)
 class Candidates:
-    """The queue of keys to claim; each key comes up once in a pass.
+    """The queue of keys to claim; each key is offered once in a pass.
 
-    Where other workers claim the same rows, the queue continues at another place of the page,
-    unless the caller asked for an order: 8 workers that stay together send five times as many
-    statements.
+    If other workers claim the same rows, the queue continues at another place of the page, unless
+    the caller asked for an order: 8 workers that stay together send five times as many statements.
 
-    In key order, a page begins after the last key of the page before. In another order, keys
-    that came up already may be in front of the next page, and are read again.
+    In key order, a page begins after the last key of the previous page.  In another order, earlier
+    keys may precede the next page, and are read again.
 
     :param read: reads keys, in a transaction of its own.
-    :param attempts: the queue ends after so many passes in a row that claimed nothing.
+    :param attempts: the queue ends after so many passes in a row without a claim.
     """
 
     query: ClaimQuery
@@ -57,15 +56,15 @@ class Candidates:
     _last_page_read: bool = False
     _ended: bool = False
     _after: Identity | None = None  # in key order: the last key that was read
-    _seen: set[Identity] = field(default_factory=set)  # in another order: the keys of this pass
-    _reread: int = 0  # and how many of them the next read may return again
+    _seen: set[Identity] = field(default_factory=set)  # in any other order: the keys of this pass
+    _reread: int = 0  # the number of them that the next read may return again
     _found_any: bool = False
     _settled_before: int = 0
     _failed_passes: int = 0
     _failed_tries: int = 0
 
     def take(self, count: int) -> list[Identity]:
-        """Remove at most so many keys from the queue and return them; [] when there are no more."""
+        """Remove up to this many keys from the queue and return them; [] at the end."""
         if self._failed_tries >= _FAILED_TRIES:
             self._look_ahead()
         while not self._queue:
@@ -84,11 +83,11 @@ class Candidates:
         return [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
 
     def requeue(self, keys: Iterable[Identity]) -> None:
-        """Put keys that were taken, but not used, in front of the queue."""
+        """Return unused keys to the front of the queue."""
         self._queue.extendleft(reversed(list(keys)))
 
     def skip(self, find_taken: Callable[[Sequence[Identity]], Collection[Identity]]) -> None:
-        """Skip the keys in front that this function returns of many, until it leaves one of them."""
+        """Skip leading keys that this function returns, until one of its batch is left."""
         while self._queue:
             keys = [self._queue.popleft() for _ in range(min(KEYS_AT_ONCE, len(self._queue)))]
             taken = find_taken(keys)
@@ -98,11 +97,11 @@ class Candidates:
                 return
 
     def note_try(self, *, claimed: bool) -> None:
-        """Note whether any of the keys taken last could be claimed."""
+        """Record whether any of the keys taken last could be claimed."""
         self._failed_tries = 0 if claimed else self._failed_tries + 1
 
     def _look_ahead(self) -> None:
-        """Drop, by one read, keys that others have processed; continue away from the others."""
+        """Drop the keys that others have processed, by one read; continue elsewhere than the others."""
         self._failed_tries = 0
         if not self._queue:
             return
@@ -121,7 +120,7 @@ class Candidates:
         self._settled_before = len(self.builder.settled)
 
     def _may_try_again(self) -> bool:
-        """Sleep after a pass that claimed nothing; return False after the last attempt."""
+        """Sleep after a pass without a claim; return False after the last attempt."""
         if len(self.builder.settled) > self._settled_before:
             self._failed_passes = 0
             return True
@@ -147,5 +146,4 @@ class Candidates:
 
 
 def _backoff(failed_passes: int) -> float:
-    """Return the seconds to sleep after so many failed passes: full jitter, up to 2 s."""
     return random.uniform(0.0, min(2.0, 0.1 * 2 ** (failed_passes - 1)))  # noqa: S311  # no secret

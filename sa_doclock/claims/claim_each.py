@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 
 class Groups:
-    """The values of the candidates, and the rows of each that have come up in this call.
+    """The values of the candidates, and the rows of each that this call has yielded.
 
-    :ivar claimed: the rows of all values that have come up: a row may move to another value.
+    :ivar claimed: the yielded rows of all values: a row may move to another value.
     :ivar busy: the values that another worker had, with the number of the pass.
     """
 
@@ -36,18 +36,18 @@ class Groups:
         self.busy: dict[tuple[Any, ...], int] = {}
 
     def add(self, rows: Sequence[Sequence[Any]]) -> list[Identity]:
-        """Note the values of these rows, and return their keys."""
+        """Record the values of these rows, and return their keys."""
         split = [self._query.split(row) for row in rows]
         self._values.update(split)
         return [key for key, _ in split]
 
     def value_of(self, key: Identity) -> tuple[Any, ...] | None:
-        """Return the value of a candidate; None where it has none, so that nothing limits it."""
+        """Return the value of a candidate; None: it has none, and is not limited."""
         value = self._values[key]
         return None if None in value else value
 
     def note_claimed(self, key: Identity, value: tuple[Any, ...]) -> None:
-        """Note that the row has come up, and does not come up again."""
+        """Record that the row was yielded, and is not to be yielded again."""
         self._values.setdefault(key, value)
         self._came_up.setdefault(value, set()).add(key)
         self.claimed.add(key)
@@ -64,7 +64,7 @@ class Groups:
         session.lock_key(key, lock_timeout=seconds, bind_arguments={"mapper": mapper})
 
     def first(self, session: LockingSession, value: tuple[Any, ...]) -> Identity | None:
-        """Return the first row of the value that matches now and has not come up; None without one."""
+        """Return the first row of the value that still matches and was not yielded, or None."""
         number = len(self._came_up.get(value, ()))
         for size in sorted({1, number + 1, len(self.claimed) + 1}):
             rows = session.execute(self._query.first_of(value, size))
@@ -76,17 +76,16 @@ class Groups:
 
 
 def _name(column: Any) -> str:
-    """Return the name of a column, the same for an alias of its class."""
     mapped = getattr(getattr(column, "property", None), "columns", [column])
     return str(mapped[0])
 
 
 class GroupedClaims(Claims[T]):
-    """The claims of ``claim_each(one_per=)``: of the rows with the same value one at a time, in order.
+    """The claims of ``claim_each(one_per=)``: of the rows with the same value, one at a time, in order.
 
-    A value is a named lock, taken in the claim's transaction before its row.  Under it the first of
-    its rows is looked for, and locked.  Another worker finds the name taken, and goes on with other
-    values; so nobody waits, and only the rows in work are held.
+    The claim's transaction takes a named lock for the value, then finds and locks the first of its
+    rows.  Another worker that finds the name taken continues with other values: nobody waits, and
+    only the rows in work are locked.
     """
 
     def __init__(self, session_factory: Any, statement: Select[Any], **options: Any) -> None:
@@ -100,7 +99,7 @@ class GroupedClaims(Claims[T]):
         return lambda statement: groups.add(read(statement))
 
     def _take_keys(self, count: int) -> list[Identity]:
-        """Return the next key whose value nobody has, as far as this pass knows."""
+        """Return the next key whose value is free, as far as this pass knows."""
         while keys := self._candidates.take(1):
             if keys[0] not in self._groups.claimed:
                 if not self._groups.is_busy(keys[0], self.report.passes):
@@ -109,7 +108,7 @@ class GroupedClaims(Claims[T]):
         return keys
 
     def _lock_free(self, keys: Sequence[Identity]) -> ClaimTransaction[T] | None:
-        """Lock the first row with the value of this key; return None if there is none, or it is held."""
+        """Lock the first row with the value of this key; return None if it is held or does not exist."""
         value = self._groups.value_of(keys[0])
         if value is None:
             return super()._lock_free(keys)
@@ -133,9 +132,9 @@ class GroupedClaims(Claims[T]):
         return claimed
 
     def _lock_first(self, session: LockingSession, value: tuple[Any, ...]) -> dict[Identity, T]:
-        """Lock the name, then the first row of it that still matches under its lock.
+        """Lock the name, then its first row that still matches under the lock.
 
-        :raises LockNotAvailable: another has the name or the row; the next row must not overtake it.
+        :raises LockNotAvailable: another has the name or the row; no later row may overtake it.
         """
         queues = self.report.serialised or not self._skips
         self._groups.lock(session, value, self._seconds if queues else 0)
@@ -154,7 +153,7 @@ class GroupedClaims(Claims[T]):
 @overload
 def claim_each(
     session_factory: Callable[[], LockingSession],
-    statement: Select[tuple[T]],  # of SQLAlchemy 2.0
+    statement: Select[tuple[T]],  # SQLAlchemy 2.0
     *,
     limit: int | None = ...,
     order_by: Any = ...,
@@ -171,7 +170,7 @@ def claim_each(
 @overload
 def claim_each(
     session_factory: Callable[[], LockingSession],
-    statement: Select[T],  # of SQLAlchemy 2.1
+    statement: Select[T],  # SQLAlchemy 2.1
     *,
     limit: int | None = ...,
     order_by: Any = ...,

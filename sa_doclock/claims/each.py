@@ -29,9 +29,9 @@ LARGEST_BATCH = 500
 class Claims(Generic[T]):
     """The iterator that claim_each() returns, with a report; for one thread at a time.
 
-    Its rows are given back when you leave the ``for`` loop early, by :meth:`close`, at the end of
-    ``with claim_each(...) as claims:``, and by the garbage collector.  Another ``for`` continues where
-    the last one ended.
+    It gives its rows back when you leave the ``for`` loop early, by :meth:`close`, at the end of
+    ``with claim_each(...) as claims:``, and when it is garbage-collected.  Another ``for``
+    continues where the last one ended.
 
     :ivar report: the results so far; you can read it at any time.
     """
@@ -57,7 +57,7 @@ class Claims(Generic[T]):
         self._left: float = math.inf if limit is None else check_positive("limit", limit)
         self._batch = check_positive("batch", batch)
         if batch > LARGEST_BATCH:
-            raise ValueError(f"batch={batch!r} is more than one statement locks: {LARGEST_BATCH}")
+            raise ValueError(f"batch must be at most {LARGEST_BATCH}, not {batch!r}")
         if on_error not in ("raise", "collect"):
             raise ValueError(f'on_error must be "raise" or "collect", not {on_error!r}')
         check_function("sleep", sleep, "of seconds", arguments=1, instead="async_claim_each()")
@@ -78,7 +78,7 @@ class Claims(Generic[T]):
         self._finalizer: finalize[[Callable[[], None]], Claims[T]] | None = None
 
     def __iter__(self) -> Iterator[Claim[T]]:
-        # A generator that only the for statement refers to: leaving the loop closes it.
+        # Only the for statement refers to this generator, so leaving the loop closes it.
         with self:
             while (claim := next(self, None)) is not None:
                 yield claim
@@ -104,9 +104,9 @@ class Claims(Generic[T]):
     def close(self) -> None:
         """Commit the blocks that have ended, and unlock the rest.
 
-        While a block is running, this is done at its end.
+        If a block is running, this happens at its end.
 
-        :raises Exception: a batch's commit has failed, unless failures are collected.
+        :raises Exception: a batch's commit failed, unless failures are collected.
         """
         transaction = self._transaction
         if transaction is not None:
@@ -126,7 +126,7 @@ class Claims(Generic[T]):
             log_errors_of(self.close)
 
     def _reader(self) -> Callable[[Select[Any]], Sequence[Identity]]:
-        """Return the reader of keys; it must not refer to this object, which is freed with its loop."""
+        """Return the function that reads keys; it must not refer to self, which is freed with its loop."""
         return self._sessions.read
 
     def _take_keys(self, count: int) -> list[Identity]:
@@ -153,7 +153,7 @@ class Claims(Generic[T]):
             return None
 
     def _lock_or_skip(self, keys: Sequence[Identity]) -> ClaimTransaction[T] | None:
-        """Lock these rows; where one of them is held too long, those of them that are free."""
+        """Lock these rows; if one is held for too long, lock the free ones."""
         queues = self.report.serialised or not self._skips
         try:
             return self._lock_keys(keys, self._lock if queues else SKIP)
@@ -168,13 +168,13 @@ class Claims(Generic[T]):
     def _lock_others(
         self, keys: Sequence[Identity], error: CheckedOut
     ) -> ClaimTransaction[T] | None:
-        """Lock the rows that are left, where somebody has one of them checked out."""
+        """Lock the remaining rows after one of them was found checked out."""
         ident = None if error.checkout is None else error.checkout.ident
         taken = {ident if isinstance(ident, tuple) else (ident,)}
         if len(keys) > 1:
             taken |= self._sessions.find_taken(keys)
         others = [key for key in keys if key not in taken]
-        if len(others) == len(keys):  # the database knows it by another key
+        if len(others) == len(keys):  # the database stores the key in another form
             others = []
         self._builder.skipped([key for key in keys if key not in others])
         self._candidates.skip(self._sessions.find_taken)
@@ -186,7 +186,6 @@ class Claims(Generic[T]):
     def _open(
         self, lock: Callable[[LockingSession], dict[Identity, T]]
     ) -> ClaimTransaction[T] | None:
-        """Return the transaction of the rows that are locked by this function; None without rows."""
         session = self._sessions.open()
         transaction = session.begin()
         try:

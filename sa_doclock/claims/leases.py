@@ -40,11 +40,11 @@ _log = logging.getLogger("sa_doclock")
 
 FIVE_MINUTES: Final = timedelta(minutes=5)
 _FRACTION: Final = 3
-_RETRIES: Final = 10  # of a renewal that has failed, within the time that is left
+_RETRIES: Final = 10  # of a failed renewal, before the lease ends
 
 
 class Schedule(dict["Lease[Any]", float]):
-    """The leases, with the times at which they are to be renewed, by the clock of the process."""
+    """The leases, with the times at which to renew them, by the process's clock."""
 
     def add(self, lease: Lease[Any]) -> None:
         """Renew this lease from now on."""
@@ -66,7 +66,7 @@ class Schedule(dict["Lease[Any]", float]):
 
     def note_failed(self, lease: Lease[Any], error: Exception) -> None:
         """Note that the renewal has failed: the lease is over, or it is tried again soon."""
-        if lease not in self:  # its block has ended meanwhile
+        if lease not in self:  # its block has ended
             return
         if isinstance(error, CheckoutLost):
             del self[lease]
@@ -79,18 +79,17 @@ class Schedule(dict["Lease[Any]", float]):
 class HeartbeatThread:
     """The thread of this process that renews all leases, while there are any.
 
-    It renews each a third of its time after the last renewal, as long as its block runs.  The thread
-    ends with the last block, and with the interpreter.
+    It renews each lease a third of its time after the last renewal, as long as its block runs.  The
+    thread ends with the last block, and with the interpreter.
 
-    A renewal that hangs delays those of the other leases, so that each connection should have the
-    timeouts of its driver.
+    A renewal that hangs delays the renewals of other leases: set the driver's timeouts.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Begin again without leases, as in the child of a fork, whose parent keeps them."""
+        """Begin again without leases, as in the child of a fork: the parent keeps them."""
         self._changed = Condition()
         self._schedule = Schedule()
         self._thread: Thread | None = None
@@ -100,13 +99,13 @@ class HeartbeatThread:
         with self._changed:
             if self._thread is None:
                 thread = Thread(target=self._run, name="sa_doclock leases", daemon=True)
-                thread.start()  # may fail, where the process has too many
+                thread.start()  # raises if the process has too many threads
                 self._thread = thread
             self._schedule.add(lease)
             self._changed.notify()
 
     def remove(self, lease: Lease[Any]) -> None:
-        """Renew it no more; a renewal that is under way may still end."""
+        """Stop renewing it; a renewal in progress may still end."""
         with self._changed:
             self._schedule.pop(lease, None)
             self._changed.notify()
@@ -136,8 +135,8 @@ class HeartbeatThread:
                 self._schedule.note_renewed(lease)
 
 
-# Global: one thread for the process.
-# Threads: its lock is around all that add() and remove() change.
+# Global: one thread per process.
+# Threads: its lock protects everything that add() and remove() change.
 heartbeat: Final = HeartbeatThread()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=heartbeat.reset)
@@ -146,8 +145,8 @@ if hasattr(os, "register_at_fork"):
 class Lease(Generic[T]):
     """A row that this worker has checked out; enter it once, by ``with lease:``.
 
-    While the block runs, a heartbeat renews the check-out after each third of its time.  The end of the
-    block checks the row in, also after an exception, so that another worker can have it.
+    While the block runs, a heartbeat renews the check-out after each third of its time.  The end of
+    the block checks the row in, even after an exception, so that another worker can take it.
 
     :ivar key: the primary key: a scalar, or a tuple if it is composite.
     :ivar row: the object as of the check-out, detached, for reading.
@@ -172,11 +171,11 @@ class Lease(Generic[T]):
 
     @property
     def seconds(self) -> float:
-        """The time of the lease."""
+        """The time of the lease, in seconds."""
         return self._checkout.lease.total_seconds()
 
     def renew(self) -> Checkout:
-        """Renew the check-out now, in a transaction of its own, as the heartbeat does.
+        """Renew the check-out now, in a separate transaction, as the heartbeat does.
 
         :raises CheckoutLost: another worker has the row.
         """
@@ -194,8 +193,8 @@ class Lease(Generic[T]):
         """Return a block that locks the row under the epoch of the lease, and commits at its end.
 
         ``with lease.saving() as row:`` reads the row again in a session of its own
-        (``object_session(row)``): other rows may have changed during the work.  The block works as that
-        of ``session.locked()``.
+        (``object_session(row)``): other rows may have changed during the work.  The block works
+        like that of ``session.locked()``.
 
         :raises CheckoutLost: another worker has had the row since; nothing is saved.
         """
@@ -225,7 +224,7 @@ class Lease(Generic[T]):
         if self._entered or self._leases.offered is not self:
             raise LockMisuse(
                 f"the lease of {key_text(self.key)} has ended; enter each lease once, before the loop "
-                "gives out the next one"
+                "yields the next one"
             )
         self._entered, self._leases.offered = True, None
 
@@ -257,7 +256,7 @@ class Lease(Generic[T]):
             session.commit()
 
     def check_in_quietly(self) -> None:
-        """Check the row in; where that fails, its time ends some day."""
+        """Check the row in; if that fails, the lease expires."""
         if self._leases.is_of_parent():
             return  # which works on it
         try:
@@ -271,7 +270,7 @@ class Lease(Generic[T]):
 class Leases(Generic[T]):
     """The iterator that lease_each() returns, with a report; for one thread at a time.
 
-    :ivar report: the results so far; they can be read at any time.
+    :ivar report: the results so far; you can read it at any time.
     :ivar offered: the lease that may be entered now.
     """
 
@@ -305,11 +304,11 @@ class Leases(Generic[T]):
         return self._sessions.open()
 
     def check_process(self) -> None:
-        """:raises LockMisuse: the leases are those of another process."""
+        """:raises LockMisuse: the leases belong to another process."""
         self._sessions.check_process()
 
     def is_of_parent(self) -> bool:
-        """Return whether the leases are those of another process, of which this one is a fork."""
+        """Return whether the leases belong to the process from which this one was forked."""
         return self._sessions.is_of_parent()
 
     def __iter__(self) -> Iterator[Lease[T]]:
@@ -332,14 +331,14 @@ class Leases(Generic[T]):
                 return self.offered
 
     def close(self) -> None:
-        """Check in a row that has come up and was not entered."""
+        """Check in a row whose lease was yielded but not entered."""
         offered, self.offered = self.offered, None
         if offered is not None:
             self.builder.given_back([offered.identity])
             offered.check_in_quietly()
 
     def _next_key(self) -> Identity | None:
-        """Return the next key of a row that nobody had checked out a moment ago; None: no more."""
+        """Return the next key whose row was free when it was read, or None at the end."""
         while not self._free:
             keys = self._candidates.take(KEYS_AT_ONCE)
             if not keys:
@@ -350,7 +349,7 @@ class Leases(Generic[T]):
         return self._free.popleft()
 
     def _take(self, keys: Sequence[Identity]) -> Lease[T] | None:
-        """Check a row out, if it is free and still matches; None if it is not."""
+        """Check a row out; return None if it is held or no longer matches."""
         try:
             with self.open() as session, session.begin():
                 lock = QUEUE if self.report.serialised else SKIP
@@ -364,7 +363,7 @@ class Leases(Generic[T]):
                 checkout = session.check_out(
                     self.entity, identity, self._owner, lease=self._lease, note=self._note
                 )
-                session.expunge_all()  # before the commit, which expires
+                session.expunge_all()  # before the commit, which expires objects
         except (CheckedOut, LockNotAvailable):
             self.builder.skipped(keys)
             return None
@@ -374,7 +373,7 @@ class Leases(Generic[T]):
 @overload
 def lease_each(
     session_factory: Callable[[], LockingSession],
-    statement: Select[tuple[T]],  # of SQLAlchemy 2.0
+    statement: Select[tuple[T]],  # SQLAlchemy 2.0
     *,
     owner: str,
     lease: timedelta | float = ...,
@@ -387,7 +386,7 @@ def lease_each(
 @overload
 def lease_each(
     session_factory: Callable[[], LockingSession],
-    statement: Select[T],  # of SQLAlchemy 2.1
+    statement: Select[T],  # SQLAlchemy 2.1
     *,
     owner: str,
     lease: timedelta | float = ...,
@@ -409,18 +408,18 @@ def lease_each(
 ) -> Leases[Any]:
     """Return an iterator of leases: for work of minutes or hours on rows that many workers share.
 
-    ``for lease in lease_each(...):``, and in it ``with lease:`` the work, and at its end
-    ``with lease.saving() as row:`` its result.  Each row is locked in a short transaction, the
-    conditions of the statement are checked again, and it is checked out for this worker.  The work
-    runs without a transaction and without a connection.  A heartbeat, one thread for all leases of
-    the process, renews the check-out every third of ``lease``.
+    In ``for lease in lease_each(...):``, do the work in ``with lease:``, and save its result at the
+    end in ``with lease.saving() as row:``.  A short transaction locks each row, checks the
+    conditions of the statement again, and checks the row out for this worker.  The work runs
+    without a transaction and without a connection.  A heartbeat, one thread for all leases of the
+    process, renews the check-out every third of ``lease``.
 
-    At most one worker saves a row at a time: one that was stopped, or cut off, for longer than its
-    lease cannot save any more, and its row is another's.  Not promised: that the *work* begins only
-    once.  Effects elsewhere, such as a mail or a payment, can happen twice.
+    At most one worker at a time can save a row: a worker that was stopped, or cut off, for longer
+    than its lease can no longer save, and another may have its row.  Not promised: that the *work*
+    begins only once.  Effects elsewhere, such as a mail or a payment, can happen twice.
 
-    The saved row should match the statement no more, as by ``row.state = "done"``.  A row that
-    others have checked out, or that somebody has locked, is skipped.
+    The saved row should no longer match the statement, as after ``row.state = "done"``.  Rows that
+    others have checked out or locked are skipped.
 
     Example::
 
@@ -431,19 +430,20 @@ def lease_each(
                     job.state = "done"
 
     :param session_factory: makes new :class:`LockingSession` objects, with ``checkouts=``.
-    :param statement: a select of one class declared by ``@document(checkout=True)``, as that of
+    :param statement: a select of one class declared by ``@document(checkout=True)``, as for
         claim_each().
     :param owner: the name of this worker; each worker needs another one.
-    :param lease: a timedelta, or seconds: longer than any pause of the process that is no failure.
+    :param lease: a timedelta or seconds; longer than any pause of the process that is not a
+        failure.
     :param note: a text that others see beside the owner.
-    :param limit: at most so many leases come up.
-    :param order_by: a column, or several: in which order, where the statement does not say it.
+    :param limit: the largest number of leases.
+    :param order_by: a column or several, if the statement has no ORDER BY.
     :returns: an iterator of :class:`Lease`, with ``report``.
-    :raises TypeError: not a select, a factory, a number, an owner.
-    :raises ValueError: not exactly one mapped class, a LIMIT, two orders, an owner that is empty.
+    :raises TypeError: an argument is not a select, a factory, a number or an owner.
+    :raises ValueError: not exactly one mapped class, a LIMIT, two orders, an empty owner.
     :raises LockMisuse: the class is declared without ``checkout=True``, or the sessions are made
         without ``checkouts=``.
-    :raises LockNotSupported: rows that cannot be locked, as for :func:`claim_each`.
+    :raises LockNotSupported: the rows cannot be locked, as for :func:`claim_each`.
     """
     check_factory(session_factory, "lease_each()")
     return Leases(

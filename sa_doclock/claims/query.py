@@ -50,7 +50,7 @@ _MANY: Final = "doclock_keys"
 class ClaimQuery:
     """The checked statement of one claim_each() or lease_each(): a select of one mapped class.
 
-    :param name: the function that the program has called, in the words of an error.
+    :param name: the function that the program called, for errors.
     """
 
     def __init__(
@@ -69,11 +69,15 @@ class ClaimQuery:
             raise LockNotSupported(
                 f"{table.name!r} is a view, which has no rows of its own to lock"
             )
-        parts_of(root_of(self.mapper))  # raises where the document is declared wrongly
+        parts_of(root_of(self.mapper))  # raises if the document is declared wrongly
         self.statement = statement.order_by(None)
-        self.order = _order_of(statement, order_by)
+        self.order = order_of(statement)
+        if order_by is not None:
+            if self.order:
+                raise ValueError("the statement already has an ORDER BY: leave out order_by=")
+            self.order = _columns(order_by, "order_by")
         self.key: list[ColumnElement[Any]] = key_columns(self.entity)
-        # Of rows other than the header's own, a SELECT that locks shows the state before the wait.
+        # For rows outside the header, a locking SELECT shows the state before the wait.
         self.in_one_statement = not _reads_more(statement, self.entity, self.mapper)
         self.has_options = bool(options_of(statement))
         self.one_per = () if one_per is None else _columns(one_per, "one_per")
@@ -82,7 +86,7 @@ class ClaimQuery:
         self._locking: dict[tuple[LockOptions, bool, bool], Select[Any]] = {}
 
     def page(self, size: int, after: Identity | None) -> Select[Any]:
-        """Return the SELECT of the keys of at most so many rows.
+        """Return the SELECT of the keys of up to this many rows.
 
         :param after: only rows after this one, in the order of the keys.
         """
@@ -100,11 +104,11 @@ class ClaimQuery:
         return tuple(row[:length]), tuple(row[length:])
 
     def matching(self, identities: Sequence[Identity]) -> Select[Any]:
-        """Return the SELECT of the keys that match among these, locked by others or not."""
+        """Return the SELECT of the keys among these that match, locked by others or not."""
         return self._keys.order_by(None).where(key_in(self.key, identities))
 
     def again(self, identities: Sequence[Identity]) -> Select[Any]:
-        """Return the SELECT of these rows, as far as they match now; without a lock."""
+        """Return the SELECT of these rows, if they still match; without a lock."""
         statement = self.statement
         if len(identities) == 1:
             for position, column in enumerate(self.key):
@@ -119,7 +123,7 @@ class ClaimQuery:
     def locking(
         self, identities: Sequence[Identity], lock: LockOptions, *, whole_row: bool = False
     ) -> Select[Any]:
-        """Return the SELECT that locks these rows, as far as they match, in the order of their keys."""
+        """Return the SELECT that locks these rows, if they match, in the order of their keys."""
         if len(identities) > 1 and len(self.key) > 1:
             return self._locked(identities, lock, whole_row=whole_row)
         cached = lock, len(identities) > 1, whole_row
@@ -128,7 +132,7 @@ class ClaimQuery:
         return self._locking[cached]
 
     def parameters(self, identities: Sequence[Identity]) -> Mapping[str, Any]:
-        """Return the parameters of these statements; {} where the keys are in their text."""
+        """Return the parameters of these statements; {} if the keys are in their text."""
         if len(identities) == 1:
             (identity,) = identities
             return {_ONE.format(position): value for position, value in enumerate(identity)}
@@ -138,12 +142,11 @@ class ClaimQuery:
         self, identities: Sequence[Identity], lock: LockOptions, *, whole_row: bool
     ) -> Select[Any]:
         statement = self.again(identities)
-        if len(identities) > 1:  # one key is always looked up by itself
+        if len(identities) > 1:  # a single key is looked up by itself
             for hint, dialect in by_keys_hints(index_of_key(self.mapper)):
                 statement = statement.with_hint(header_table(self.entity), hint, dialect)
             statement = statement.order_by(*self.key)
-        # Without the option: the session would lock by its own rules for statements with a
-        # lock, which do not check the conditions a second time.
+        # Without LOCK_OPTION: under it, the session would not check the conditions again.
         locked = with_lock(statement, lock).execution_options(**{LOCK_OPTION: None})
         if whole_row:
             locked = locked.add_columns(*unread_columns(self.entity))
@@ -170,16 +173,7 @@ def _entity_of(statement: Select[Any], name: str) -> Any:
     return entity
 
 
-def _order_of(statement: Select[Any], order_by: Any) -> tuple[Any, ...]:
-    if order_by is None:
-        return order_of(statement)
-    if order_of(statement):
-        raise ValueError("the statement already has an ORDER BY: leave out order_by=")
-    return _columns(order_by, "order_by")
-
-
 def _columns(given: Any, name: str) -> tuple[Any, ...]:
-    """Return one column, or several, as a tuple."""
     clauses = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     for clause in clauses:
         if isinstance(clause, (str, bytes)) or not (
@@ -190,7 +184,7 @@ def _columns(given: Any, name: str) -> tuple[Any, ...]:
 
 
 def _reads_more(statement: Select[Any], entity: Any, mapper: Mapper[Any]) -> bool:
-    """Return whether the statement reads, or depends on, rows other than the header's own."""
+    """Return whether the statement reads, or depends on, rows outside the header."""
     where, options = statement.whereclause, options_of(statement)
     return (
         statement.get_final_froms() != [header_table(entity)]
@@ -222,17 +216,16 @@ def lock_matching(
     lock: LockOptions,
     seconds: float | None,
 ) -> dict[Identity, Any]:
-    """Lock those of these rows that match the statement; in a transaction of their own.
+    """Lock the rows among these that match the statement; in a separate transaction.
 
-    One statement does both where the statement reads the header's own row alone. Otherwise
-    the rows are locked first, in the order of their keys, and read in a second statement: one
-    that locks and reads shows the other rows as they were when it began, which may be before
-    another worker has committed.
+    One statement does both if it reads only the header's own row.  Otherwise the rows are locked
+    first, in the order of their keys, and a second statement reads them: a single statement would
+    show the other rows as of its begin, perhaps before another worker's commit.
 
     :raises LockFailed: with ``SkipLocked`` only for a deadlock and the like.
     """
     context, mapper = context_of(session), query.mapper
-    lock, seconds = context.options.resolve(lock, seconds)  # the session's own, if it queues
+    lock, seconds = context.options.resolve(lock, seconds)  # the default lock, if it waits
     request = LockRequest(
         mapper.class_,
         single_key(identities),
@@ -250,9 +243,9 @@ def lock_matching(
 
 
 def _refuse_hidden(session: LockingSession, query: ClaimQuery, missing: Sequence[Identity]) -> None:
-    """Ask for the lock of each of these rows that match; a savepoint gives it up again.
+    """Try to lock each missing row that still matches, then undo it by a savepoint.
 
-    :raises LockNotSupported: one of them can be read, and cannot be locked.
+    :raises LockNotSupported: a row can be read but not locked.
     """
     matching = session.execute(query.matching(missing))
     for key in [query.split(row)[0] for row in matching]:
@@ -262,10 +255,8 @@ def _refuse_hidden(session: LockingSession, query: ClaimQuery, missing: Sequence
 
 
 class _MatchingRows(LockedRows[dict[Identity, Any]]):
-    """The rows that match, by their keys, in a session that has loaded nothing yet."""
-
     hides_rows = False
-    """Rows were not found that can perhaps be read."""
+    """Rows were not found that may be readable."""
 
     def __init__(self, context: Any, request: LockRequest, query: ClaimQuery) -> None:
         super().__init__(context, request)
@@ -287,7 +278,7 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
 
     def locking(self, plan: LockPlan, lock: LockOptions, *, whole_row: bool) -> Select[Any] | None:
         query = self._query
-        # Its conditions may be found in an index too, which then has the key behind them.
+        # An index may cover the conditions too; it has the key after its own columns.
         unlocked = whole_row and (query.has_options or is_in_index(own_table(self.mapper), ()))
         if unlocked or not query.in_one_statement:
             return None

@@ -45,16 +45,16 @@ class ClaimReport:
     """The number of searches for candidates."""
 
     serialised: bool = False
-    """The database has no row locks (SQLite): only one claim at a time, of whatever row."""
+    """The database has no row locks (SQLite): one claim at a time, for all rows."""
 
 
 class ReportBuilder:
-    """Counts rows into a report, as long as somebody refers to the report.
+    """Counts rows into a report, as long as something refers to the report.
 
-    The reference is weak: errors in the report refer to their frames, and these to the loop, so a strong
-    one would keep the loop in memory for ever.
+    The reference is weak: errors in the report refer to their frames, and those to the loop, so a
+    strong reference would keep the loop alive.
 
-    :param remembers: a row may be found again, so its key has to be kept.
+    :param remembers: a row may be found again, so its key must be kept.
     :ivar settled: the keys that this call does not claim again.
     """
 
@@ -68,11 +68,11 @@ class ReportBuilder:
 
     @property
     def report(self) -> ClaimReport:
-        """The report; a new one, which nobody reads, once nothing refers to the first."""
+        """The report; an unused new one, once nothing refers to the first."""
         return self._report() or ClaimReport()
 
     def begin_pass(self) -> None:
-        """Count a pass, in which all rows but the settled ones come up again."""
+        """Count a pass, which offers all rows but the settled ones again."""
         self.report.passes += 1
         self._held_before = set(self._held)
 
@@ -86,7 +86,7 @@ class ReportBuilder:
         self.report.skipped = len(self._held)
 
     def no_longer_matching(self, keys: Iterable[Identity]) -> None:
-        """Count rows that do not match, or do not exist any more."""
+        """Count rows that no longer match or exist."""
         keys = self._forget(keys)
         self.report.no_longer_matching += len(keys)
         if self._remembers:
@@ -97,17 +97,17 @@ class ReportBuilder:
         self.report.processed += self._settle(keys)
 
     def given_back(self, keys: Iterable[Identity]) -> None:
-        """Count rows that were claimed and unlocked without a change."""
+        """Count rows that were claimed and unlocked unchanged."""
         self.report.given_back += self._settle(keys)
 
     def failed(self, keys: Iterable[Identity], error: BaseException) -> None:
-        """Add rows whose changes were rolled back because of this error."""
+        """Add rows whose changes this error rolled back."""
         keys = list(keys)
         self.report.failed += [FailedClaim(public_key(key), error) for key in keys]
         self._settle(keys)
 
     def on_commit_error(self, keys: Iterable[Identity], error: BaseException) -> None:
-        """Add rows that are committed, and after whose commit a function raised this error."""
+        """Add rows that were committed before an on_commit function raised this error."""
         keys = list(keys)
         self.report.on_commit_errors += [FailedClaim(public_key(key), error) for key in keys]
         self.processed(keys)
@@ -119,7 +119,7 @@ class ReportBuilder:
         return len(keys)
 
     def _forget(self, keys: Iterable[Identity]) -> set[Identity]:
-        """Take back the counts of these rows by an earlier result; return their keys."""
+        """Undo the counts of these rows by an earlier result; return their keys."""
         keys = set(keys)
         self.report.no_longer_matching -= len(self._not_matching & keys)
         for counted in (self._not_matching, self._held, self._held_before):

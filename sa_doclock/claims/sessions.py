@@ -19,7 +19,8 @@ from ..errors import LockMisuse, LockNotSupported
 from ..features.checkouts import checkouts_of
 from ..keys import Identity
 from ..options import LockOptions, is_row_lock
-from ..session import LockingSession, is_scoped_session
+from ..scoped_session import is_scoped_session
+from ..session import LockingSession
 from .query import ClaimQuery
 from .report import ClaimReport
 
@@ -60,8 +61,8 @@ class ClaimSessions:
         """:raises LockMisuse: this is a fork of the process that opened the first session."""
         if self.is_of_parent():
             raise LockMisuse(
-                f"process {self.process} began this {self.query.name}, and goes on with its rows; "
-                f"process {os.getpid()} is a fork of it; begin another {self.query.name} here"
+                f"process {self.process} began this {self.query.name} and keeps its rows, and "
+                f"process {os.getpid()} is a fork of it: call {self.query.name} again here"
             )
 
     def open(self) -> LockingSession:
@@ -82,7 +83,7 @@ class ClaimSessions:
         return session
 
     def read(self, statement: Select[Any]) -> Sequence[Identity]:
-        """Read keys in a transaction of their own."""
+        """Read keys in a separate transaction."""
         with self.open() as session:
             if not self.checked:
                 self._check(session)
@@ -90,7 +91,7 @@ class ClaimSessions:
                 return [tuple(row) for row in session.execute(statement)]
 
     def find_taken(self, keys: Sequence[Identity]) -> frozenset[Identity]:
-        """Return those of these keys of rows that somebody has checked out."""
+        """Return the keys among these whose rows are checked out."""
         with self.open() as session:
             reader = checkouts_of(context_of(session)).reader
             return reader.find_taken(root_of(self.query.mapper), keys)
@@ -101,14 +102,14 @@ class ClaimSessions:
         _refuse_view(bind, strategy, self.query)
         self.checked = True
         row_lock = strategy.statements.row_lock(LockOptions.ForUpdate, None)
-        self.report.serialised = not is_row_lock(row_lock)  # the lock is the transaction's
+        self.report.serialised = not is_row_lock(row_lock)  # one lock covers the whole transaction
         if self.report.serialised:
             of = self.query.name, self.query.mapper.class_.__name__
             _log.info("%s: %s is in a database without row locks: one at a time", *of)
 
 
 def _refuse_view(bind: Engine | Connection, strategy: LockStrategy, query: ClaimQuery) -> None:
-    """Ask the database, once for each engine and table, and refuse a view."""
+    """Refuse a view; asks the database once per engine and table."""
     table = own_table(query.mapper)
     of_statement = query.statement.get_execution_options()
     schema = translated_schema(table, bind.get_execution_options(), of_statement)
@@ -128,14 +129,14 @@ def _refuse_view(bind: Engine | Connection, strategy: LockStrategy, query: Claim
 def _view_names(connection: Connection, schema: str | None) -> list[str]:
     inspector = inspect(connection)
     views: list[str] = []
-    with suppress(NotImplementedError):  # a database without views, or without materialized ones
+    with suppress(NotImplementedError):  # the database has no views, or no materialized ones
         views += inspector.get_view_names(schema=schema)
         views += inspector.get_materialized_view_names(schema=schema)
     return views
 
 
 def discard_session(session: LockingSession) -> None:
-    """Roll back and close; an error of that is only logged."""
+    """Roll back and close; only log an error."""
     try:
         session.close()
     except Exception:  # noqa: BLE001  # the caller has a more important error, or none

@@ -24,14 +24,13 @@ _log = logging.getLogger("sa_doclock")
 class Claim(Generic[T]):
     """A row that is locked now: ``with claim as row:``, once.
 
-    The end of the block commits. An exception rolls back, and comes out of the block unless
-    claim_each() collects errors. A claim that is not entered is given back when the next one
-    comes up.
+    The end of the block commits.  An exception rolls back, and propagates unless claim_each()
+    collects errors.  A claim that is not entered is given back when the next one is yielded.
 
-    :ivar key: the primary key: a scalar, or a tuple when composite.
-    :ivar session: the session that the row is in. Its transaction is the claim's: flush() and
-        save_changes() only flush. ``commit()`` ends the claim there, and SQLAlchemy refuses
-        the rest of the block; ``rollback()`` gives the row back.
+    :ivar key: the primary key: a scalar, or a tuple if it is composite.
+    :ivar session: the row's session.  Its transaction is the claim's: flush() and save_changes()
+        only flush.  ``commit()`` ends the claim, and SQLAlchemy refuses the rest of the block;
+        ``rollback()`` gives the row back.
     """
 
     def __init__(self, transaction: ClaimTransaction[T], identity: Identity, row: T) -> None:
@@ -59,8 +58,8 @@ class ClaimTransaction(Generic[T]):
     """The claims of one transaction: a single one, or a batch with a savepoint for each block.
 
     :param transaction: of the session, opened and entered.
-    :param rows: the locked rows by key, in the order in which they come up.
-    :ivar remaining: the keys and rows that have not come up; the end of the transaction unlocks them.
+    :param rows: the locked rows by key, in the order of the claims.
+    :ivar remaining: the keys and rows of later claims; the end of the transaction unlocks them.
     :ivar offered: the claim that may be entered now.
     :ivar in_block: the block of a claim is running.
     """
@@ -82,15 +81,15 @@ class ClaimTransaction(Generic[T]):
         self._offered_key: Identity = ()
         self.in_block = self.closed = self._ends_after_block = False
         self._savepoint: SessionTransaction | None = None
-        self._to_commit: list[Identity] = []  # their blocks have ended without an error
-        self._rollback_cause: BaseException | None = None  # it undid the whole transaction
+        self._to_commit: list[Identity] = []  # their blocks ended without an error
+        self._rollback_cause: BaseException | None = None  # it rolled back the whole transaction
         self._committed = False
         session.on_commit(self._note_commit)
 
     def next(self) -> Claim[T] | None:
         """Return the next claim; after the last one, end the transaction and return None.
 
-        :raises Exception: the commit has failed, unless failures are collected.
+        :raises Exception: the commit failed, unless failures are collected.
         """
         self._give_back_offered()
         if not self.remaining:
@@ -101,7 +100,7 @@ class ClaimTransaction(Generic[T]):
         return self.offered
 
     def enter_block(self, identity: Identity) -> None:
-        """Begin the block of this row.  :raises LockMisuse: it is another process's."""
+        """Begin the block of this row.  :raises LockMisuse: it belongs to another process."""
         context_of(self.session).transaction.refuse()
         self.offered, self.in_block = None, True
         if self._savepoints:
@@ -114,8 +113,8 @@ class ClaimTransaction(Generic[T]):
     def exit_block(self, identity: Identity, raised: BaseException | None) -> bool:
         """End the block; return True if the report keeps its error.
 
-        :raises Exception: the end of the savepoint or the commit has failed, unless failures
-            are collected.
+        :raises Exception: the end of the savepoint or the commit failed, unless failures are
+            collected.
         """
         self.in_block = False
         if self.session.get_transaction() is self._transaction:
@@ -129,9 +128,9 @@ class ClaimTransaction(Generic[T]):
         return False
 
     def end(self) -> None:
-        """Commit the blocks that have ended, unlock the rest; after the block, if one is running.
+        """Commit the blocks that have ended, unlock the rest; if a block is running, at its end.
 
-        :raises Exception: the commit has failed, unless failures are collected.
+        :raises Exception: the commit failed, unless failures are collected.
         """
         if self.in_block:
             self._ends_after_block = True
@@ -150,7 +149,7 @@ class ClaimTransaction(Generic[T]):
         return self._collect and isinstance(error, Exception)
 
     def _exit_open(self, identity: Identity, raised: BaseException | None) -> BaseException | None:
-        """End a block whose transaction is still open; return the error of block or commit."""
+        """End a block whose transaction is open; return the error of the block or the commit."""
         error = raised or self._release_savepoint()
         if error is None:
             self._to_commit.append(identity)
@@ -201,14 +200,14 @@ class ClaimTransaction(Generic[T]):
         return error
 
     def _finish(self) -> BaseException | None:
-        """End the transaction; return its error, which the report has already."""
+        """End the transaction; return its error, which is already in the report."""
         keys, self._to_commit = self._to_commit, []
         try:
             if self._rollback_cause is not None:
                 self._builder.failed(keys, self._rollback_cause)
             elif keys:
-                # Not left to SessionTransaction.__exit__(): where a flush has failed and the
-                # program has swallowed the error, that commits nothing, and raises nothing.
+                # SessionTransaction.__exit__() would commit nothing and raise nothing if the
+                # program swallowed the error of a flush.
                 self._transaction.commit()
                 self._builder.processed(keys)
         except BaseException as error:  # noqa: BLE001  # raised by the callers
@@ -223,7 +222,7 @@ class ClaimTransaction(Generic[T]):
     def _close(self) -> None:
         self.closed = True
         self._rollback_cause = None  # its traceback may refer to the owner of this object
-        # Each of them, whatever the others raise, so that the connection is returned.
+        # Run all of them, even if some raise: the connection must return to the pool.
         with ErrorsIgnored(), ExitStack() as ends:
             ends.callback(self.session.close)
             ends.callback(self._transaction.__exit__, None, None, None)
@@ -234,7 +233,7 @@ class ClaimTransaction(Generic[T]):
 
 
 def log_errors_of(function: Callable[[], None]) -> None:
-    """Call the function, and log an exception: no caller could get it."""
+    """Call the function, and log an exception, which no caller could catch."""
     try:
         function()
     except Exception:  # noqa: BLE001  # the report has it

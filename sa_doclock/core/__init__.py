@@ -1,1 +1,1 @@
-"""The core: a document locked on five databases and read fresh, without the features."""
+"""The core: locks a document on five databases and reads it fresh, without the features."""

@@ -1,4 +1,4 @@
-"""Log records with fields, and events; no work when nobody listens."""
+"""Log records with fields, and events; no work without listeners."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ..options import LockOptions, lock_label
 _log = logging.getLogger("sa_doclock")
 
 CONTENDED: Final = 0.1
-"""The seconds from which a lock that was granted counts as one that had to wait."""
+"""The seconds after which a granted lock counts as one that had to wait."""
 
 SHORT_LIMIT: Final = 1.0
-"""The longest limit of a wait, in seconds, whose end the program is taken to expect."""
+"""The longest limit of a wait, in seconds, whose end the program is assumed to expect."""
 
 
 def report_granted(
@@ -33,7 +33,7 @@ def report_granted(
     lock: LockOptions,
     waited: float,
 ) -> None:
-    """Report a call for locks that was granted after so many seconds."""
+    """Report a lock call that was granted after this many seconds."""
     level = logging.INFO if waited >= CONTENDED else logging.DEBUG
     listeners = session.dispatch.lock_acquired if "lock_acquired" in listened else None
     if not listeners and not _log.isEnabledFor(level):
@@ -48,9 +48,9 @@ def report_granted(
 def report_failed(
     session: EventfulSession, error: LockFailed, waited: float | None, seconds: float | None = None
 ) -> None:
-    """Report a lock that the database has refused.
+    """Report a lock that the database refused.
 
-    :param seconds: the limit of the wait that the program has set; None: it has set none.
+    :param seconds: the program's limit of the wait, or None.
     """
     lock = error.lock or LockOptions.None_
     at_once = LockOptions.NoWait in lock or LockOptions.SkipLocked in lock
@@ -64,12 +64,12 @@ def report_failed(
 
 
 def report_order_violation(error: LockOrderViolation) -> None:
-    """Report a lock that is refused, as documents were to be locked in another order."""
+    """Report a lock that violates the lock order."""
     _log.warning("%s", error.args[0], extra=log_fields(error, None, "order violation"))
 
 
 def report_unlocked_write(session: EventfulSession, error: UnlockedWrite, line: str | None) -> None:
-    """Report a write without the lock, which the session lets through."""
+    """Report a write without the lock, which the session permits."""
     if _log.isEnabledFor(logging.WARNING):
         fields = {**log_fields(error, None, "unlocked write"), "line": line}
         _log.warning("%s", error.args[0], extra=fields)
@@ -90,7 +90,7 @@ def report_released(
 
 
 def reports_released() -> bool:
-    """Return whether anybody listens for the release of locks."""
+    """Return whether anything listens for the release of locks."""
     return "locks_released" in listened or _log.isEnabledFor(logging.DEBUG)
 
 
@@ -100,7 +100,7 @@ def _label_of(document: DocumentKey | LockedName) -> str:
 
 
 def log_fields(error: BaseException, waited: float | None, outcome: str) -> dict[str, Any]:
-    """Return the fields of a log record about this error; others than ours name no document."""
+    """Return the fields of a log record about this error; only our own errors name a document."""
     if not isinstance(error, DocLockError):
         return _fields(None, None, waited, None, outcome)
     named = error.entity is not None or error.ident is not None

@@ -1,4 +1,6 @@
-"""The locks of a transaction, the locks that a rollback to a savepoint gives up, and where their rows are."""
+"""The locks of a transaction, those that a rollback to a savepoint releases, and the places of
+their rows.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ NamedKey = tuple[Engine, str]
 """The engine on whose server a key is locked, and the key."""
 
 LedgerMark = tuple[int, int, int, int]
-"""The numbers of documents, named locks, strengthened locks and new documents at a moment."""
+"""The numbers of documents, named locks, strengthened locks and new documents at some moment."""
 
 _NO_LOCKS: Final[LedgerMark] = (0, 0, 0, 0)  # the mark before the first lock of a transaction
 
@@ -51,12 +53,12 @@ class RowPlace(NamedTuple):
     schemas: Schemas
 
     def is_same(self, other: RowPlace) -> bool:
-        """Return whether a row of one place is the row of the same table and key at the other."""
+        """Return whether the row of a table and key at one place is that at the other."""
         same_database = self.engine is other.engine or self.engine.pool is other.engine.pool
         return same_database and self.schemas == other.schemas
 
     def __str__(self) -> str:
-        """Return the words of an error."""
+        """Return the text for errors."""
         where = self.engine.url.render_as_string(hide_password=True)
         if not self.schemas:
             return where
@@ -74,12 +76,12 @@ def place_of(bind: Engine | Connection, *options: Mapping[str, Any]) -> RowPlace
         schemas = option.get(SCHEMA_OPTION, schemas)
     if not schemas:
         return RowPlace(bind.engine, _UNTRANSLATED)
-    # A copy, as SQLAlchemy writes "_none" into the program's map while it renders a statement.
+    # A copy, because SQLAlchemy adds "_none" to the program's map while it renders a statement.
     return RowPlace(bind.engine, {name: to for name, to in schemas.items() if name != "_none"})
 
 
 def document_of(place: DocumentKey | NamedKey) -> tuple[type[Any] | None, Any]:
-    """Return the class and the key of a document; of a named lock None and its name."""
+    """Return the class and the key of a document; for a named lock, None and its name."""
     if isinstance(place[0], Engine):
         return None, place[1]
     return place[0], public_key(place[1])
@@ -88,16 +90,17 @@ def document_of(place: DocumentKey | NamedKey) -> tuple[type[Any] | None, Any]:
 class Ledger:
     """The documents that one transaction of the server may write: those locked and those inserted.
 
-    A ledger is never emptied: when the transaction ends, by whomever, the session drops it.
+    A ledger is never emptied: when the transaction ends, the session drops it, whoever ended it.
 
-    :param ranks: the declared order of their classes; a class without a rank has any place.
+    :param ranks: the declared order of their classes; a class without a rank may come anywhere.
     :param calls: the calls to which they are granted.
-    :ivar releases: the number of times that locks were given up.
-    :ivar places: the documents and named locks that are held, each with the time of its grant.  Never
-        fewer than are held: an interruption may leave one that was not noted further.
-    :ivar unread: documents of which the session may have rows read before the lock.
-    :ivar classes: the root classes of the documents that are held.
-    :ivar new: the documents whose headers the transaction has inserted, in the order of the INSERTs.
+    :ivar releases: how often locks were released.
+    :ivar places: the held documents and named locks, each with the time of its grant.  Never fewer
+        than are held: an interruption may leave one without further entries.
+    :ivar unread: documents of which the session may have rows from before the lock.
+    :ivar classes: the root classes of the held documents.
+    :ivar new: the documents whose headers the transaction has inserted, in the order of the
+        INSERTs.
     """
 
     releases = 0
@@ -106,7 +109,7 @@ class Ledger:
         self.places: dict[DocumentKey | NamedKey, float] = {}
         self._held: dict[DocumentKey, LockOptions] = {}
         self.unread: set[DocumentKey] = set()
-        self._strengthened: list[tuple[DocumentKey, LockOptions]] = []  # with the lock before
+        self._strengthened: list[tuple[DocumentKey, LockOptions]] = []  # each with its earlier lock
         self._keys: dict[NamedKey, LockOptions] = {}
         self._ranks = ranks
         self.classes: dict[type[Any], None] = {}
@@ -117,15 +120,15 @@ class Ledger:
         self._calls = calls
 
     def renewed(self) -> Ledger:
-        """Return the ledger of the next transaction, in which there is nothing."""
+        """Return the empty ledger of the next transaction."""
         return Ledger(self._ranks, self._calls)
 
     def is_empty(self) -> bool:
-        """Return whether nothing is believed that ends with the transaction."""
+        """Return whether nothing in it ends with the transaction."""
         return not (self.places or self.new)
 
     def counts_on_transaction(self, strategy: LockStrategy | None) -> bool:
-        """Return whether something is believed that ends with a transaction of this database."""
+        """Return whether anything in it ends with a transaction of this database."""
         named_locks = None if strategy is None else strategy.named_locks
         return bool(self._held or self.new) or (
             named_locks is not None and named_locks.end_with_transaction and bool(self._keys)
@@ -145,30 +148,28 @@ class Ledger:
             )
 
     def add_new(self, key: DocumentKey) -> None:
-        """Note a document whose header the transaction has inserted."""
+        """Record a document whose header the transaction has inserted."""
         self.new[key] = None
         self._new_classes.add(key[0])
 
     def place_of(self, entity: type[Any]) -> RowPlace | None:
-        """Return where the documents of this class are that are held, or new; None: there are none."""
+        """Return where the held or new documents of this class are, or None without such documents."""
         known = entity in self.classes or entity in self._new_classes
         return self._places_of_classes.get(entity) if known else None
 
     def check_place(
         self, root: Mapper[Any], bind: Engine | Connection, *options: Mapping[str, Any]
     ) -> None:
-        """Note where rows of this class are locked, or inserted; see :func:`place_of`.
+        """Record where rows of this class are locked or inserted; see :func:`place_of`.
 
-        :raises LockMisuse: others of them are locked elsewhere; (class, key) names only one of two.
+        :raises LockMisuse: others of them are locked elsewhere, where (class, key) names another
+            row.
         """
         known = self._places_of_classes.get(root.class_)
-        if (
-            known is not None
-            and known.engine is bind.engine
-            and not (known.schemas or options or bind.get_execution_options().get(SCHEMA_OPTION))
-        ):
-            return  # as mostly, without a call
-        place = place_of(bind, *options)
+        translated = options or bind.get_execution_options().get(SCHEMA_OPTION)
+        if known is not None and known.engine is bind.engine and not (known.schemas or translated):
+            return  # the usual case, without a call
+        place = place_of(bind, *options) if translated else RowPlace(bind.engine, _UNTRANSLATED)
         if known is None or not known.is_same(place):
             if self._places_of_classes:
                 self._refuse_other_place(root, place)
@@ -187,9 +188,9 @@ class Ledger:
             )
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
-        """Return whether the document is held as strongly as that, or more.
+        """Return whether the document is held at least as strongly.
 
-        :raises LockUpgradeRefused: it is held by a read lock, and ForUpdate was asked for.
+        :raises LockUpgradeRefused: it is held by a read lock, and ForUpdate was requested.
         """
         held = self._held.get(key)
         return held is not None and is_as_strong(held, lock) and key not in self.unread
@@ -199,7 +200,7 @@ class Ledger:
         return key in self._held and key not in self.unread
 
     def record_unread(self, key: DocumentKey, lock: LockOptions) -> None:
-        """Note a lock under which not all was read again; nothing is refused."""
+        """Record a lock without a complete fresh read; refuses nothing."""
         held = self._held.get(key)
         if held is None:
             self.record(key, lock)
@@ -208,7 +209,7 @@ class Ledger:
             self._strengthen(key, held, lock)
 
     def record(self, key: DocumentKey, lock: LockOptions) -> None:
-        """Note a lock that was granted; one that is held more strongly stays so."""
+        """Record a granted lock; a stronger held lock stays."""
         held = self._held.get(key)
         if held is None:
             self.places[key] = time.monotonic()
@@ -233,7 +234,7 @@ class Ledger:
             call.new.append(lock)
 
     def covers_key(self, key: NamedKey, lock: LockOptions) -> bool:
-        """Return the same of a named lock.
+        """Return the same for a named lock.
 
         :raises LockUpgradeRefused: it is held by a shared lock.
         """
@@ -241,27 +242,27 @@ class Ledger:
         return held is not None and is_as_strong(held, lock)
 
     def record_key(self, key: NamedKey, lock: LockOptions) -> None:
-        """Note a named lock that was granted."""
+        """Record a granted named lock."""
         self.places[key] = time.monotonic()
         self._keys[key] = base_of(lock)
         self._note_granted((None, (key[1],)))
 
     def held_for(self) -> float:
-        """Return the seconds since the first lock that is held; 0 where none is."""
+        """Return the seconds since the first held lock; 0 without locks."""
         since = next(iter(self.places.values()), None)
         return 0.0 if since is None else time.monotonic() - since
 
     def has(self, place: DocumentKey | NamedKey) -> bool:
-        """Return whether this document, or this named lock, is held: after an interruption too."""
+        """Return whether this document or named lock is held, even after an interruption."""
         return place in self._held or place in self._keys
 
     def lock_at(self, place: DocumentKey | NamedKey) -> LockOptions | None:
-        """Return the lock of this document, or of this name; None where none is held."""
+        """Return the lock on this document or name, or None."""
         locks: dict[Any, LockOptions] = {**self._held, **self._keys}
         return locks.get(place)
 
     def first(self) -> tuple[DocumentKey | NamedKey, LockOptions]:
-        """Return the document or named lock that is held for longest, and how."""
+        """Return the document or named lock that is held for longest, and its lock."""
         locks: dict[Any, LockOptions] = {**self._held, **self._keys}
         place = next(place for place in self.places if place in locks)
         return place, locks[place]
@@ -272,13 +273,13 @@ class Ledger:
         return (held is not None and base_of(held) is LockOptions.ForUpdate) or key in self.new
 
     def mark(self) -> LedgerMark:
-        """Return how much there is now, for a later :meth:`roll_back_to`."""
+        """Return the current state, for a later :meth:`roll_back_to`."""
         return len(self._held), len(self._keys), len(self._strengthened), len(self.new)
 
     def roll_back_to(self, mark: LedgerMark) -> list[ReleasedLock]:
         """Forget the locks taken since, and return them.
 
-        PostgreSQL gives those locks up; InnoDB may keep them, which does no harm.
+        PostgreSQL releases those locks; InnoDB may keep them, which is harmless.
         """
         while len(self._strengthened) > mark[2]:
             key, before = self._strengthened.pop()
@@ -299,7 +300,7 @@ class Ledger:
         return released
 
     def released(self, mark: LedgerMark = _NO_LOCKS) -> list[ReleasedLock]:
-        """Return the locks taken since, as they are when released now."""
+        """Return the locks taken since, as of their release now."""
         documents, keys, *_ = mark
         now, since = time.monotonic(), self.places
         held = islice(self._held.items(), documents, None)
@@ -315,19 +316,19 @@ ledger_of: Final[Callable[[Session], Ledger]] = attrgetter("_context.transaction
 
 
 def strength_of(lock: LockOptions) -> int:
-    """Return a number that is greater for a lock that excludes more; of locks that can be held."""
+    """Return a number that is greater for a lock that excludes more; for locks that can be held."""
     return _STRENGTH.index(held_lock(lock))
 
 
 def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
     """Return whether a held lock includes the requested one.
 
-    :raises LockUpgradeRefused: a read lock is held, and ForUpdate was asked for.
+    :raises LockUpgradeRefused: a read lock is held, and ForUpdate was requested.
     """
     wanted = base_of(lock)
     if wanted is LockOptions.ForUpdate and base_of(held) is not LockOptions.ForUpdate:
         raise LockUpgradeRefused(
-            f"this transaction holds it by {lock_label(held)} already; two sessions that upgrade "
-            "to ForUpdate deadlock, so take ForUpdate first"
+            f"this transaction already holds it by {lock_label(held)}, and two sessions that "
+            "upgrade to ForUpdate deadlock: take ForUpdate first"
         )
     return _STRENGTH.index(held) >= _STRENGTH.index(held_lock(lock))

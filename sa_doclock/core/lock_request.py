@@ -20,24 +20,24 @@ from ..options import LockOptions, lock_label
 NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 FEW_ROWS: Final = 50
-"""The most rows by their keys that one limit of a whole statement is for."""
+"""The largest number of rows by key for which one limit of a whole statement serves."""
 
 
 class LockRequest(NamedTuple):
-    """One lock, as a call asks for it.
+    """One lock, as a call requests it.
 
     :ivar entity: the mapped class; None for a named lock, and for rows of tables.
     :ivar ident: the primary key, or the name, as the caller gave it; None for several rows.
     :ivar lock: the lock with its modifiers.
-    :ivar seconds: how long to wait for another holder; None as the server is configured.
+    :ivar seconds: the limit of the wait; None: the server's.
     :ivar mapper: of ``entity``.
-    :ivar keys: the primary keys of the rows, where they are known before.
+    :ivar keys: the primary keys of the rows, if they are known in advance.
     :ivar options: loader options of the caller.
     :ivar bind_arguments: from which ``Session.get_bind()`` finds the database.
     :ivar given: the caller's other arguments, for the session's parts: ``{"version": 7}``.
-    :ivar as_is: its statement is the program's own.  It is executed as it is, and once: flushed before
-        as any other, with no savepoint around it, and no statement beside it.  Its error is left
-        to the program.  A listener may execute it within another call, and take locks within its call.
+    :ivar as_is: its statement is the program's own, executed unchanged, and once: flushed before
+        like any other, without a savepoint, and without further statements.  The program handles
+        its error.  A listener may execute it within another call, and take locks within its call.
     """
 
     entity: type[Any] | None
@@ -63,7 +63,7 @@ class LockRequest(NamedTuple):
 
     @property
     def few_rows(self) -> bool:
-        """True if nothing but waits takes time: a few rows, found by their keys.
+        """True if only waits take time: a few rows, found by their keys.
 
         Then a limit of the whole statement limits its waits.
         """
@@ -90,7 +90,7 @@ def add_document(
     lock: LockOptions | None,
     database: str,
 ) -> None:
-    """Put the document, the lock and the database in front of an error that names none yet."""
+    """Prepend the document, the lock and the database to an error that names none yet."""
     if error.entity is None and error.ident is None and error.lock is None:
         label = document_label(entity, ident)
         if lock is not None:
@@ -100,11 +100,11 @@ def add_document(
 
 
 def database_name(session: Session, bind_arguments: Mapping[str, Any]) -> str:
-    """Return the name of the database that an error is about."""
+    """Return the name of the database for an error."""
     bind = bind_arguments.get("bind")
     if bind is None:
         try:
-            # The class's own, without a gate's refusals beside it.
+            # The class's method, without the refusals of a gate.
             bind = type(session).get_bind(session, **bind_arguments)
         except Exception:  # noqa: BLE001  # a program's own may raise anything
             return "its database"
@@ -112,7 +112,7 @@ def database_name(session: Session, bind_arguments: Mapping[str, Any]) -> str:
 
 
 def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
-    """Return why the lock was not granted, and the cure."""
+    """Return why the lock was not granted, and what to do."""
     if kind is LockNotAvailable:
         if request is not None and LockOptions.NoWait in request.lock:
             return "held by another transaction; try again later, or wait for it"
@@ -128,16 +128,16 @@ class LockCall:
     """The state of one call: its request, its start, and its error.
 
     :ivar request: for the documents that were not held when the call began.
-    :ivar started: by the clock of the session, which stands still while it connects.
+    :ivar started: by the session's clock, which stands still while it connects.
     :ivar opens: there was no transaction before the call.
-    :ivar outer: the call of which a listener has made this one.
-    :ivar new: the locks that it was granted, and that were not held as strongly before.
-    :ivar met: the translated error that the call has met at the server.
-    :ivar engine: the engine whose server has refused.
+    :ivar outer: the call within which a listener made this one.
+    :ivar new: its granted locks that were not held as strongly before.
+    :ivar met: the translated error that the server raised.
+    :ivar engine: the engine whose server refused.
     :ivar unsaved: the error of some of its rows, to be raised when the others are recorded and
         reported.
-    :ivar undone_by_savepoint: a savepoint undoes the try under way.
-    :ivar requested: the request for listeners, where there are any.
+    :ivar undone_by_savepoint: a savepoint undoes the current try.
+    :ivar requested: the request for listeners, if there are any.
     """
 
     met: BaseException | None = None
@@ -154,21 +154,21 @@ class LockCall:
         *,
         opens: bool,
     ) -> None:
-        self.target = target  # a LockTarget, which stands above this file
+        self.target = target  # a LockTarget, which is in a higher layer
         self.request, self.requested, self.opens = request, requested, opens
         self.outer = calls.current
         self.started = time.monotonic() - calls.connecting  # now(), without a call
         self.new: list[DocumentKey | LockedName] = []
 
     def refused(self, kind: type[LockFailed], database: str) -> LockFailed:
-        """Return the error of this call, which the server has refused by value."""
+        """Return the error of this call, which the server refused by its answer."""
         request = self.request
         error = kind(reason(kind, request))
         add_document(error, request.entity, request.ident, request.lock, database)
         return error
 
     def before_flush(self) -> None:
-        """Tell the targets of this call, and of those around it, that a listener flushes now."""
+        """Tell the targets of this call, and of those around it, that a listener is flushing."""
         self.target.before_flush()
         if self.outer is not None:
             self.outer.before_flush()
@@ -180,16 +180,16 @@ class LockCall:
 
 
 class LockCalls:
-    """The calls for a lock that one session makes just now: none, one, or one within another.
+    """The lock calls that one session is making: none, one, or one within another.
 
     Until a call ends, errors of the session's connections are its errors, and granted locks are
     granted to it.
     """
 
     current: LockCall | None = None
-    """The innermost of them, from its begin to its grant or its failure."""
+    """The innermost call, from its begin to its grant or its failure."""
     connecting = 0.0
-    """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
+    """Seconds spent on connecting and on the pool, which are no wait for a lock."""
 
     def now(self) -> float:
         """Return the time by a clock that stands still while the session connects."""

@@ -1,9 +1,10 @@
-"""Other objects for one table: a second MetaData, a reflected Table, ``table()``, ``schema="public"``.
+"""Other Table objects for one table: a second MetaData, a reflected Table, ``table()``,
+``schema="public"``.
 
-A table is known by its schema and name.  A name alone proves nothing: a program may have two databases
-with tables of one name.  So it is the same table if it is in the same schema, its statement goes to the
-engine of the class, and the database has all columns of the mapped Table.  A database may also know a
-table by its name in capital letters.
+A table is identified by its schema and name.  A name alone proves nothing: a program may have two
+databases with tables of one name.  So it is the same table if it is in the same schema, its
+statement goes to the engine of the class, and the database has all columns of the mapped Table.  A
+database may also find a table by its name in another case.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from ..sqlalchemy_internals import all_mappers
 from .documents import Part, declared_roots, mapper_cache, parts_of, tables_within
 from .ledger import ledger_of
 
-# Threads: each operation is one of a dict; two threads may ask the same, and get the same answer.
+# Threads: each step is one operation of a dict; two threads may ask the same, with the same answer.
 _found: WeakKeyDictionary[Any, set[tuple[str | None, Table]]] = WeakKeyDictionary()
-"""The mapped tables that a database has with all their columns, by its pool and the schema."""
+"""The mapped tables whose columns a database has, by its pool and the schema."""
 
 
 class DocumentTable(NamedTuple):
@@ -65,7 +66,7 @@ def document_tables() -> Mapping[Any, DocumentTable]:
 
 
 def own_tables(mapper: Mapper[Any]) -> Sequence[Any]:
-    """Return the tables of the class that are not those of its base class: of a join() there are several."""
+    """Return the class's tables that are not those of its base class: several for a join()."""
     own = set(tables_within([mapper.local_table]))
     return [table for table in mapper.tables if table in own] or mapper.tables
 
@@ -89,9 +90,9 @@ def roots_named(table: Any) -> Collection[Mapper[Any]]:
 
 
 def mapped_table(table: Any) -> Any:
-    """Return the mapped Table of a document that has the name of this table; the table itself if none has.
+    """Return the mapped Table of a document that has the name of this table, or the table itself.
 
-    They are in one schema only if :func:`is_elsewhere` says so.
+    See :func:`is_elsewhere` for whether they are in one schema.
     """
     known = _tables_by_name().get(folded_name(table))
     if known is None or table in known or not isinstance(table, TableClause):
@@ -102,7 +103,7 @@ def mapped_table(table: Any) -> Any:
 
 
 def may_be_same(table: Any, other: Any) -> bool:
-    """Return whether two objects have the name of one table, if None is its schema's name too."""
+    """Return whether two Table objects may have one name, if None also stands for its schema's name."""
     if not (isinstance(table, TableClause) and isinstance(other, TableClause)):
         return False
     schemas = [getattr(each, "schema", None) for each in (table, other)]
@@ -111,12 +112,12 @@ def may_be_same(table: Any, other: Any) -> bool:
 
 
 def folded_name(table: Any) -> str:
-    """Return the name in small letters, by which some databases know a table; empty if it has none."""
+    """Return the name in lower case, by which some databases find a table; "" without one."""
     return (getattr(table, "name", None) or "").lower()
 
 
 def other_objects(tables: Iterable[Any]) -> list[Any]:
-    """Return those of these tables that may be tables of documents under another object."""
+    """Return the tables among these that may be other Table objects for documents' tables."""
     names = _tables_by_name()
     named = [candidate for candidate in tables if folded_name(candidate) in names]
     return [
@@ -127,25 +128,25 @@ def other_objects(tables: Iterable[Any]) -> list[Any]:
 
 
 def root_of_table(table: Any) -> Mapper[Any]:
-    """Return the root of a document that has the mapped Table of this name."""
+    """Return the root of a document whose mapped Table has this name."""
     return next(iter(document_tables()[mapped_table(table)].roots))
 
 
 def is_other_object(table: Any) -> bool:
-    """Return whether a table may be the table of a document under another object."""
+    """Return whether this may be another Table object for a document's table."""
     return mapped_table(table) is not table
 
 
 def column_named(table: Any, name: str) -> Any:
-    """Return the column that has this name in the database; None if the table does not have it."""
+    """Return the column that has this name in the database, or None."""
     columns = [column for column in table.columns if column.name.lower() == name.lower()]
     return next((column for column in columns if column.name == name), next(iter(columns), None))
 
 
 def same_attribute(mapper: Mapper[Any], of_document: Any) -> str | None:
-    """Return the attribute of a class that maps this column of a document's table; None if none does.
+    """Return the attribute of a class that maps this column of a document's table, or None.
 
-    It may map the column of another object for the table.
+    It may map the column of another Table object.
     """
     try:
         return mapper.get_property_by_column(of_document).key
@@ -162,14 +163,16 @@ def same_attribute(mapper: Mapper[Any], of_document: Any) -> str | None:
 
 @mapper_cache
 def other_objects_of(mapper: Mapper[Any]) -> tuple[Any, ...]:
-    """Return the tables of a class that may be tables of documents under another object, if none is itself."""
+    """Return the tables of a class that may be other Table objects for documents' tables, if none
+    is itself.
+    """
     names = _tables_by_name()
     known = any(table in names.get(folded_name(table), ()) for table in mapper.tables)
     return () if known else tuple(filter(is_other_object, mapper.tables))
 
 
 def is_class_elsewhere(session: Session, mapper: Mapper[Any]) -> bool:
-    """Return whether the tables of a class only have the names of tables of documents."""
+    """Return whether the tables of a class only share the names of documents' tables."""
     others = other_objects_of(mapper)
     return bool(others) and all(
         is_elsewhere(session, other, {"mapper": mapper}) for other in others
@@ -194,7 +197,7 @@ def is_elsewhere(
 
 @mapper_cache
 def classes_of_other_objects(root: Mapper[Any]) -> frozenset[Mapper[Any]]:
-    """Return the classes that may map the tables of these documents by other objects."""
+    """Return the classes that may map the tables of these documents by other Table objects."""
     members = (root, *(part.detail for part in parts_of(root)))
     mappers = chain.from_iterable(member.self_and_descendants for member in members)
     tables = set(chain.from_iterable(mapper.tables for mapper in mappers))
@@ -212,7 +215,7 @@ def classes_of_other_objects(root: Mapper[Any]) -> frozenset[Mapper[Any]]:
 
 @mapper_cache
 def header_by_name(mapper: Mapper[Any], root: Mapper[Any]) -> tuple[str, ...] | None:
-    """Return the attributes of such a class that are the key of the header, or refer to it; None if none are."""
+    """Return such a class's attributes that form the key of the header, or refer to it, or None."""
     candidates: list[tuple[Any, Sequence[Any]]] = [(root.local_table, root.primary_key)]
     for part in parts_of(root):
         if part.foreign_key and part.owner is root:
@@ -253,8 +256,8 @@ def is_another_table(
 ) -> bool:
     """Return whether a table is another one in the database than the mapped one of the same name.
 
-    A Table that another class maps is that class's: two registries are two models, as of two programs in
-    one process, until one session uses both.
+    A Table that another class maps belongs to that class: two registries are two models, as of two
+    programs in one process, until one session uses both.
 
     :param root: of the class whose table it may be.
     """
@@ -280,7 +283,6 @@ def _mapped_tables() -> frozenset[Any]:
 
 
 def _uses(session: Session, root: Mapper[Any]) -> bool:
-    """Return whether the session holds documents of this root, or has objects of them."""
     if ledger_of(session).place_of(root.class_) is not None:
         return True
     members = (root, *(part.detail for part in parts_of(root)))
@@ -296,9 +298,9 @@ def is_of_another_engine(session: Session, root: Mapper[Any], engine: Engine) ->
 
 
 def is_of_other_model(session: Session, root: Mapper[Any], table: Any, engine: Engine) -> bool:
-    """Return whether a table only has the name of one of the document, in a database without the class.
+    """Return whether a table only shares the name of the document's, in a database without the class.
 
-    The two databases of a program may have tables of one name that are no more alike.
+    Two databases of a program may have unrelated tables of one name.
     """
     metadata = getattr(root.local_table, "metadata", None)
     if getattr(table, "metadata", None) is metadata:
@@ -308,7 +310,6 @@ def is_of_other_model(session: Session, root: Mapper[Any], table: Any, engine: E
 
 
 def _engine_of(session: Session, root: Mapper[Any]) -> Engine | None:
-    """Return the engine to which the session writes rows of the document; None if it has none."""
     try:
         return session.get_bind(root, clause=update(root.class_)).engine
     except UnboundExecutionError:
@@ -316,7 +317,7 @@ def _engine_of(session: Session, root: Mapper[Any]) -> Engine | None:
 
 
 def _ignores_case(connection: Connection, own: Table, table: Any, schema: str | None) -> bool:
-    """Return whether the database knows the table by its name in other letters; asked each time."""
+    """Return whether the database finds the table by its name in another case; asked each time."""
     name = own.name
     spelt = (name[:i] + name[i].swapcase() + name[i + 1 :] for i in range(len(name)))
     other = next((text for text in spelt if text not in (name, table.name)), table.name)
@@ -324,7 +325,7 @@ def _ignores_case(connection: Connection, own: Table, table: Any, schema: str | 
 
 
 def _has_columns(connection: Connection, table: Table, schema: str | None) -> bool:
-    """Return whether the database has a table with all columns of the mapped one; asked once of each pool."""
+    """Return whether the database has a table with all mapped columns; asked once per pool."""
     found = _found.setdefault(connection.engine.pool, set())
     if (schema, table) not in found:
         try:

@@ -1,4 +1,4 @@
-"""The options of a LockingSession that the core itself needs."""
+"""The options of a LockingSession that the core needs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .documents import mapper_cache, mapper_of, root_of
 
 
 class SessionOptions:
-    """The options of :class:`LockingSession`, checked once and shared by all sessions that have them.
+    """The options of :class:`LockingSession`, checked once and shared by all sessions with equal ones.
 
-    :ivar ranks: the declared order of locking: the place of each root class in it.
-    :ivar lock_timeout: of every lock that may have to wait and is given none of its own.
+    :ivar ranks: the declared lock order: the place of each root class in it.
+    :ivar lock_timeout: for every lock that may wait and has no limit of its own.
     :raises TypeError: ``lock_timeout`` is not a number of seconds, a timedelta or None.
     :raises ValueError: it is negative, NaN or infinite.
     """
@@ -31,12 +31,12 @@ class SessionOptions:
         """Return the lock, and the seconds to wait for it, both checked."""
         try:
             return _resolve(self.lock_timeout, lock, lock_timeout)
-        except TypeError:  # which explains an unhashable value better
+        except TypeError:  # its message explains an unhashable value better
             return _resolve.__wrapped__(self.lock_timeout, lock, lock_timeout)
 
 
-# Threads: a cache of a function that has one answer.
-@lru_cache(maxsize=16, typed=True)  # with types, since True is no time, and equals 1
+# Threads: a cached pure function.
+@lru_cache(maxsize=16, typed=True)  # typed, because True is no time, and equals 1
 def _resolve(
     default: LockTimeout, lock: LockOptions, lock_timeout: LockTimeout
 ) -> tuple[LockOptions, float | None]:
@@ -48,10 +48,10 @@ def _resolve(
 
 @mapper_cache
 def session_options(lock_order: tuple[Any, ...]) -> SessionOptions:
-    """Return the options of a session with this order of locking, and else without any.
+    """Return the options of a session with this lock order, and no others.
 
     :raises TypeError: one of them is not a mapped class.
-    :raises ValueError: a class, or two of one hierarchy, come twice.
+    :raises ValueError: a class, or two of one hierarchy, occur twice.
     """
     ranks: dict[type[Any], int] = {}
     for rank, entity in enumerate(lock_order):

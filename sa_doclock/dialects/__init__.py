@@ -20,9 +20,7 @@ from .driver_frames import raised_by_driver
 from .error_codes import code_of
 from .isolation import kept_levels, levels_for, locking_read_is_latest
 from .lock_statements import NO_TEXT, has_hints
-from .mariadb import HAS_SKIP_LOCKED
 from .monitoring import LockMonitoring, describe_connections
-from .mysql import HAS_MODIFIERS
 from .names import (
     SCHEMA_OPTION,
     quoted_name,
@@ -31,7 +29,6 @@ from .names import (
     translated_schema,
     translated_table,
 )
-from .postgresql import HAS_TRANSACTION_TIMEOUT
 from .registry import (
     ENTRY_POINT_GROUP,
     by_keys_hints,

@@ -1,12 +1,14 @@
 """The base class of all dialects: the public import path for other packages.
 
-All that a dialect of another package needs is here, in ``sa_doclock`` and in ``sa_doclock.errors``.
+Everything that a dialect of another package needs is here, in ``sa_doclock`` and in
+``sa_doclock.errors``.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import Connection, Table
 from sqlalchemy.engine import Dialect
@@ -15,7 +17,6 @@ from ..errors import LockNotSupported, WrongIsolation
 from ..keys import Identity
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import CallFunction, ExecuteStatement, on_return, withdraw
-from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 from .clock import ServerClock
 from .cluster import Cluster
 from .commit_outcome import CommitOutcomes, Outcome
@@ -57,6 +58,9 @@ from .transaction_lifecycle import TransactionLifecycle
 from .transaction_marks import UNMARKED, TransactionMarks
 from .transaction_status import TransactionStatus
 from .waits import LockWaits
+
+if TYPE_CHECKING:
+    from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 
 __all__ = [
     "ACTIVE",
@@ -120,17 +124,23 @@ __all__ = [
 ]
 
 
+def __getattr__(name: str) -> Any:
+    if name in {"ACTIVE", "IDLE", "LockConnection", "Wait"}:  # a strategy's monitoring needs them
+        return getattr(import_module("sa_doclock.wait_info"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 class LockStrategy:
     """The dialect of one database: its locks, errors and connections.  Subclass it for a new one.
 
-    A subclass must give ``name``, ``isolation`` and ``errors``; all else has a default.  An attribute
-    that is an object has one subject, and is replaced as a whole: by the class, or for an engine
-    whose server is different.  The built-in classes replace some for an engine, also those that a
-    subclass of theirs has given.  ``statements.texts`` are always those of the class.
+    A subclass must define ``name``, ``isolation`` and ``errors``; everything else has a default.
+    An attribute that is an object has one subject, and is replaced as a whole: by the class, or for
+    an engine whose server differs.  The built-in classes replace some for an engine, even those of
+    a subclass.  ``statements.texts`` are always the class's.
 
     There is one strategy per SQLAlchemy dialect object, that is per engine, so it may remember the
-    answers of its server.  Facts are class attributes; a method computes the rest.  A
-    strategy knows SQL and the driver, never a Session.
+    answers of its server.  Facts are class attributes; methods compute the rest.  A strategy knows
+    SQL and the driver, never a Session.
     """
 
     name: ClassVar[str]
@@ -146,80 +156,82 @@ class LockStrategy:
     """The SELECTs that lock rows."""
 
     waits: LockWaits = LockWaits()
-    """The limits of the waits for locks of rows."""
+    """The limits of the waits for row locks."""
 
     status: TransactionStatus = TransactionStatus()
-    """The driver's word about its transaction."""
+    """The driver's report about its transaction."""
 
     lifecycle: TransactionLifecycle = TransactionLifecycle()
     """The steps at the begin, the savepoints and the end of a transaction."""
 
     marks: TransactionMarks | None = None
-    """The marks of transactions; None: the database has none."""
+    """The marks of transactions, or None."""
 
     commit_outcomes: CommitOutcomes | None = None
-    """The outcome of a COMMIT whose answer was lost; None: the server cannot be asked for it."""
+    """The outcome of a COMMIT whose answer was lost; None: the server cannot tell."""
 
     named_locks: NamedLocks | None = None
-    """The locks of names; None: nothing is known of them."""
+    """The locks of names; None: unsupported."""
 
     hold_limit: ServerHoldLimit | None = None
-    """The server's limit for an idle transaction; None: the clock of the client alone limits it."""
+    """The server's limit for an idle transaction; None: only the client's clock limits it."""
 
     monitoring: ClassVar[LockMonitoring | None] = None
-    """The holders and waiters of locks; None: there is no lock_waits(), and no ``diagnose=True``."""
+    """The holders and waiters of locks; None: neither lock_waits() nor ``diagnose=True`` works."""
 
     clock: ClassVar[ServerClock | None] = None
-    """The clock that check-outs go by; None: nothing is known of it, and there are no check-outs."""
+    """The clock for check-outs; None: no check-outs."""
 
     limits_by_type: ClassVar[bool] = True
     """A column keeps only values of its type and length."""
 
     cluster: Cluster | None = None
-    """The cluster that the server is a node of; None: of none; set by ``note_server()``."""
+    """The cluster of the server, or None; set by ``note_server()``."""
 
     compatible: FoundServer | None = None
-    """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
+    """The product that answers instead of the dialect's own; set by ``note_server()``."""
 
     findings: dict[Any, Any]
-    """Facts about this engine that other packages found out once, by keys of their own."""
+    """Facts about this engine that other packages determined once, by their own keys."""
 
     def __init__(self, dialect: Dialect) -> None:
-        # The dialect itself must not be kept: the strategy is kept for as long as the dialect lives.
+        # Do not keep the dialect here: the strategy lives as long as its dialect.
         self.findings = {}
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:
         """Return a block with the connection for a question about the server or a table.
 
-        All questions that the library asks by itself are asked in such a block, so that the program
-        finds this connection and its transaction as if nothing had been sent.  Here they go over a
-        connection of their own.  Return ``asked_here()`` where a question by ``ask_driver()`` on this
-        very connection leaves nothing behind: no transaction that was not there, none ended, no
-        snapshot, no setting of the next transaction used up.
+        The library asks all its own questions in such a block, so that the program finds this
+        connection and its transaction unchanged.  By default they use a separate connection.
+        Return ``asked_here()`` if a question by ``ask_driver()`` on this very connection leaves
+        nothing behind: it begins and ends no transaction, opens no snapshot, and uses up no setting
+        of the next transaction.
 
-        :raises LockNotSupported: another connection is needed for it, and cannot be made.
+        :raises LockNotSupported: it needs another connection, which cannot be made.
         """
         return other_connection(connection)
 
     def note_server(self, connection: Connection) -> None:
         """Remember the settings of the server; called once, with a connection as of ``asking()``.
 
-        Call ``note_default_level()``, unless the level of new transactions is always the same.
+        Call ``note_default_level()``, unless new transactions always have the same level.
         """
 
     def pipeline(self, connection: Connection) -> Pipeline | None:
-        """Return what sends several statements of this connection in one round trip; None: the driver cannot."""
+        """Return the object that sends several statements of this connection in one round trip, or
+        None.
+        """
         return None
 
     def check_autocommit(self, connection: Connection) -> None:
-        """Raise LockNotSupported if every statement is a transaction of its own."""
+        """:raises LockNotSupported: every statement is a separate transaction."""
         if getattr(connection.connection.dbapi_connection, "autocommit", False):
             raise LockNotSupported(AUTOCOMMIT)
 
     def check_support(self, lock: LockOptions) -> None:
         """Raise LockNotSupported if this database or version cannot give that lock.
 
-        A lock that ``compatible`` denies is refused before this call.
+        Locks that ``compatible`` denies are refused before this call.
         """
 
     def check_table(
@@ -233,16 +245,16 @@ class LockStrategy:
     ) -> None:
         """Raise LockNotSupported if rows of this table cannot be locked.
 
-        Where the lock is the transaction's, it takes what this lock needs for the table beside that.
+        If the transaction has the lock, this takes anything else that the lock needs for the table.
 
-        :param lock: the lock that follows; None: none does.
+        :param lock: the lock that follows, or None.
         :param adopted: it is that of a ``with_for_update()``, which is executed next.
         """
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:
-        """Return why rows of this table that can be read may not be found by a lock; None: all are.
+        """Return why a lock may miss rows of this table that can be read, or None.
 
-        Asked where a lock by key has found no row.
+        Called if a lock by key found no row.
         """
         return None
 
@@ -258,13 +270,12 @@ class LockStrategy:
         opened_for: LockOptions | None,
         header: Table | None,
     ) -> bool:
-        """Take this lock in a transaction that is open already, at this isolation level.
+        """Take this lock in a transaction that is already open at this isolation level.
 
-        :param opened_for: the lock that the transaction was opened for; None where it was
-            opened for something else.
-        :param header: the table whose rows are to be locked; None for a named lock.
+        :param opened_for: the lock for which the transaction was opened; None: for something else.
+        :param header: the table whose rows will be locked; None for a named lock.
         :returns: whether the database had no transaction yet, and this lock has opened it.
-        :raises WrongIsolation: the transaction cannot protect a document any more.
+        :raises WrongIsolation: the transaction can no longer protect a document.
         """
         wanted, opened = base_of(lock), base_of(opened_for or LockOptions.None_)
         snapshot = LockOptions.SnapshotRead
@@ -292,12 +303,12 @@ class LockStrategy:
     ) -> AbstractContextManager[bool]:
         """Return a block in which a row is inserted that others may insert at the same time.
 
-        It gives whether no other is in a block with this key.  Where two INSERTs of one row can
-        deadlock, it lets in one at a time; the block must not wait for a lock then.
+        It yields whether no other is in a block with this key.  If two INSERTs of one row can
+        deadlock, it admits one at a time; the block must not wait for a lock then.
 
-        :param key: names the row, the same for all who insert it.
-        :param seconds: the limit of each wait for another's INSERT, where the server has one; None:
-            as it is configured.
+        :param key: identifies the row, equally for all who insert it.
+        :param seconds: the limit of each wait for another's INSERT, if the server has one; None:
+            the server's configuration.
         :raises LockNotAvailable: another was in the block for that long.
         """
         return nullcontext(False)

@@ -9,11 +9,11 @@ from sqlalchemy.types import TypeEngine
 
 
 class ServerClock(NamedTuple):
-    """The clock of a database: the SQL that asks it, and the type of its answer.
+    """The clock of a database: the SQL to ask it, and the type of its answer.
 
     :ivar now: the SQL expression of the time at which it is evaluated, or its statement began: in
-        UTC, with microseconds where the server has them, without a time zone.  Never the begin of
-        the transaction: a lock may have been waited for since.
+        UTC, without a time zone, with microseconds if the server has them.  Never the begin of the
+        transaction, which may have waited for a lock since.
     :ivar timestamp: returns the type of a column with microseconds and without a time zone.
     """
 

@@ -1,4 +1,4 @@
-"""The cluster that a server is a node of: Galera, or Group Replication; a dialect may leave it out."""
+"""The cluster of a server: Galera, or Group Replication; a dialect may omit it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES: Final = (
     "named locks are local to the node, and both COMMITs succeed if another node grants the same "
     "key: lock a row, and change it, instead of the key"
 )
-# Any row of InnoDB will do, and every account may read these.
+# Any InnoDB row serves, and every account may read these.
 _FIND_ABORT = "SELECT 1 FROM information_schema.schemata LIMIT 1"
 _mutex = Lock()
 
@@ -29,8 +29,8 @@ _mutex = Lock()
 class Cluster:
     """A cluster whose other nodes may end a transaction of this one.
 
-    :ivar name: its name in a warning, where other nodes take writes too and do not know the locks
-        of this one; None where this node alone takes writes.
+    :ivar name: its name in a warning, if other nodes accept writes too and do not know this one's
+        locks; None: only this node accepts writes.
     """
 
     def __init__(self, name: str | None) -> None:
@@ -49,8 +49,8 @@ class Galera(Cluster):
 
     def listeners(self, holds_locks: Callable[[], bool]) -> Mapping[str, Callable[..., None]]:
         def before_rollback(connection: Connection) -> None:
-            # Where another node's commit has ended the transaction, and no statement has failed since,
-            # the first ROLLBACK fails with 1213; the second, which is SQLAlchemy's, does not.
+            # If another node's commit ended the transaction, and no statement has failed since, the
+            # first ROLLBACK fails with 1213, but not the second, SQLAlchemy's.
             driver_error: Any = connection.dialect.loaded_dbapi.Error
             if not (connection.closed or connection.invalidated):
                 with suppress(driver_error):
@@ -71,9 +71,9 @@ class GroupReplication(Cluster):
         return {"savepoint": before_savepoint}
 
     def find_abort(self, connection: Connection) -> None:
-        """Send a statement that fails where the server has ended the transaction.
+        """Send a statement that fails if the server has ended the transaction.
 
-        A member applies what another one has committed, and ends who is in the way of it: on a
+        A member applies the commits of others, and ends local transactions that block them: on a
         secondary, a SharedRead.
         """
         connection.exec_driver_sql(_FIND_ABORT)
@@ -82,8 +82,8 @@ class GroupReplication(Cluster):
 def warn_of_lock(cluster: Cluster, warned: dict[Any, Any], *, named: bool) -> None:
     """Warn before the first lock of an engine, if other nodes of the cluster do not know it.
 
-    :param warned: the texts that the engine was warned with, each once.
-    :param named: the lock is a key, and no row's.
+    :param warned: the texts of earlier warnings for the engine.
+    :param named: the lock is on a key, not on a row.
     """
     text = _NAMES if named else _ROWS
     with _mutex:
@@ -99,13 +99,13 @@ def warn_of_lock(cluster: Cluster, warned: dict[Any, Any], *, named: bool) -> No
             ),
             ClusterLockWarning,
         )
-    except ClusterLockWarning:  # it is an error here, for each lock
+    except ClusterLockWarning:  # the program made it an error, raised for every lock
         del warned[text]
         raise
 
 
 def cluster_of(settings: Mapping[str, str]) -> Cluster | None:
-    """Return the cluster that these settings of a server tell of."""
+    """Return the cluster according to these server settings, or None."""
     if settings.get("wsrep_on") == "ON" and settings.get("wsrep_provider") not in {"", "NONE"}:
         return Galera("a Galera cluster")
     if not settings.get("group_replication_group_name"):

@@ -1,4 +1,4 @@
-"""The outcome of a COMMIT whose answer was lost, asked of the server; a dialect may leave it out."""
+"""The outcome of a COMMIT whose answer was lost, asked of the server; a dialect may omit it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ class CommitOutcomes(ABC):
     """The questions about one transaction: its id before COMMIT, and its end afterwards."""
 
     question: ClassVar[str]
-    """A SELECT without parameters that returns one row, by which ``outcome()`` finds the transaction
-    again.  It is asked right before COMMIT; its first column is None where nothing was written."""
+    """A SELECT without parameters that returns one row, by which ``outcome()`` identifies the
+    transaction. It is asked right before COMMIT; its first column is None if nothing was
+    written.
+    """
 
     @abstractmethod
     def outcome(self, connection: Connection, transaction: Sequence[Any]) -> Outcome:

@@ -1,8 +1,9 @@
 """Products that answer as PostgreSQL, MySQL or SQL Server, and which of their locks are real.
 
-A row lists the locks that the vendor's documentation denies, with the source of each fact.  The tests run on none of these
-products, and were run by hand on Babelfish alone.  A server that is not in the table is treated as the product that it says it is, and
-so is a feature without a fact.  The other facts of the page about them are in tests/docs.
+A row lists the locks that the vendor's documentation denies, with the source of each fact.  No test
+runs on these products; only Babelfish was tried, by hand.  A server that is not in the table is
+treated as the product that it claims to be, and so is a feature without a fact.  The page's other
+facts about them are in tests/docs.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class LockFeature(Enum):
 
 
 class Fact(NamedTuple):
-    """A statement of a vendor about one feature.
+    """A vendor's statement about one feature.
 
-    :ivar text: the statement in a few words; empty: it is as in the original.
+    :ivar text: the statement in a few words; empty: as in the original.
     :ivar source: the page or issue that says it.
-    :ivar before: it holds for versions of the product below this one; None: for all.
+    :ivar before: it applies to versions of the product below this one; None: to all.
     """
 
     text: str
@@ -48,11 +49,11 @@ class Fact(NamedTuple):
 class CompatibleServer(NamedTuple):
     """One product: a row of the table.
 
-    :ivar protocol: SQLAlchemy's name of the dialect that it answers to.
+    :ivar protocol: SQLAlchemy's name of the dialect as which it answers.
     :ivar mark: found in the text of its version; its groups are the product's own version.
-    :ivar host: found in the name of the host, where the version does not tell.
-    :ivar refused: the features that are no lock there, or another one than was asked for.
-    :ivar sets_next_level: ``SET TRANSACTION ISOLATION LEVEL`` counts for the next transaction.
+    :ivar host: found in the name of the host, if the version does not show it.
+    :ivar refused: the features that are no lock there, or another one than requested.
+    :ivar sets_next_level: ``SET TRANSACTION ISOLATION LEVEL`` applies to the next transaction.
     """
 
     name: str
@@ -68,7 +69,7 @@ class FoundServer(NamedTuple):
 
     :ivar text: the text that names the version, on one line.
     :ivar refused: the features that are not used there, and why.  Without FOR_UPDATE no transaction
-        waits for a row, so that nothing can be told of such waits.
+        waits for a row, so there are no such waits to show.
     """
 
     product: CompatibleServer
@@ -79,10 +80,10 @@ class FoundServer(NamedTuple):
 def check_features(
     found: FoundServer, lock: LockOptions, seconds: float | None = None, *, named: bool = False
 ) -> None:
-    """:raises LockNotSupported: the lock, a modifier of it or its limit is not a real one there.
+    """:raises LockNotSupported: the lock, a modifier of it or its limit is not real there.
 
-    :param seconds: the ``lock_timeout``; None and 0 need none of the server.
-    :param named: it is a lock of a name, of which no row is locked.
+    :param seconds: the ``lock_timeout``; None and 0 need nothing of the server.
+    :param named: it is a named lock, which locks no row.
     """
     for feature, reason in found.refused.items():
         if feature is LockFeature.TIMEOUT:
@@ -106,7 +107,7 @@ def _refused(product: CompatibleServer, version: tuple[int, ...]) -> dict[LockFe
 
 
 def find_server(protocol: str, version: str, host: str | None = None) -> FoundServer | None:
-    """Return the product of the table that answers with this version; None where it is none.
+    """Return the product of the table that answers with this version, or None.
 
     :param protocol: SQLAlchemy's name of the dialect.
     :param version: the text of the server's version.
@@ -321,4 +322,4 @@ COMPATIBLE_SERVERS: Final = (
         refused=dict.fromkeys(LockFeature, _FABRIC),
     ),
 )
-"""The table.  The first product whose mark or host is found is the one that answers."""
+"""The table.  The first product whose mark or host is found answers."""

@@ -1,4 +1,4 @@
-"""Connections: questions to the server, settings, rewritten statements, and connections beside a pool."""
+"""Connections: questions to the server, settings, rewritten statements, and connections outside a pool."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ _NO_OTHER_CONNECTION = (
 
 ROLLED_BACK_LATER: Final = "sa_doclock_rolled_back_later"
 """An execution option of a Connection whose transaction a test rolls back at its end: sessions that
-join it count as having opened a transaction of their own.  Set by testing.rollback_session()."""
+join it count as having opened a transaction.  Set by testing.rollback_session().
+"""
 
 
 def is_rolled_back_later(connection: Connection) -> bool:
-    """Return whether a test rolls the connection's transaction back at its end."""
+    """Return whether a test rolls back the connection's transaction at its end."""
     return ROLLED_BACK_LATER in connection.get_execution_options()
 
 
 @contextmanager
 def side_connection(engine: Engine, options: Mapping[str, Any]) -> Iterator[Connection]:
-    """Connect as this engine does, but outside of its pool, to ask about the server.
+    """Connect as this engine does, but outside its pool, to ask about the server.
 
-    The pool may be exhausted by sessions that wait.  A setting of this connection reaches no pool.
+    Waiting sessions may have exhausted the pool.  A setting of this connection reaches no pool.
 
     :param options: execution options of the connection.
     """
@@ -47,7 +48,7 @@ def side_connection(engine: Engine, options: Mapping[str, Any]) -> Iterator[Conn
 
 @contextmanager
 def side_engine(engine: Engine) -> Iterator[Engine]:
-    """Make an engine that connects as this one does, with a pool of its own, for this block."""
+    """Create an engine that connects as this one does, with a separate pool, for this block."""
     own = _copy_of(engine)
     try:
         yield own
@@ -57,12 +58,12 @@ def side_engine(engine: Engine) -> Iterator[Engine]:
 
 def _copy_of(engine: Engine) -> Engine:
     arguments: dict[str, Any] = {
-        "pool": engine.pool.recreate(),  # which keeps creator, connect_args and listeners
+        "pool": engine.pool.recreate(),  # keeps creator, connect_args and listeners
         "module": engine.dialect.loaded_dbapi,
     }
     if not engine.dialect.is_async:
         return create_engine(engine.url, **arguments)
-    # One URL may stand for two drivers.  Imported here, as it needs greenlet.
+    # One URL may stand for two drivers.  Imported here, because it needs greenlet.
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 
     return create_async_engine(engine.url, **arguments).sync_engine
@@ -70,7 +71,7 @@ def _copy_of(engine: Engine) -> Engine:
 
 @contextmanager
 def other_connection(connection: Connection) -> Iterator[Connection]:
-    """Connect as the engine of this connection does, beside its pool.
+    """Connect as the engine of this connection does, outside its pool.
 
     :raises LockNotSupported: that fails.
     """
@@ -94,7 +95,7 @@ def asked_here(
 def ask_driver(
     connection: Connection, statement: str, **parameters: Any
 ) -> Sequence[Sequence[Any]]:
-    """Return the rows of a statement, sent past SQLAlchemy.
+    """Return the rows of a statement, executed on the driver.
 
     SQLAlchemy would begin a transaction on the Connection, and call the program's listeners.
 
@@ -115,7 +116,7 @@ def ask_driver(
 
 @contextmanager
 def driver_cursor(connection: Connection, statement: str) -> Iterator[Any]:
-    """Return a block with a cursor of the driver, for a statement past SQLAlchemy and its events.
+    """Return a block with a cursor of the driver, for a statement that bypasses SQLAlchemy.
 
     :raises DBAPIError: as SQLAlchemy would raise it.
     """
@@ -125,19 +126,19 @@ def driver_cursor(connection: Connection, statement: str) -> Iterator[Any]:
             yield cursor
     except driver_error as error:
         raise wrapped_error(error, connection.dialect, statement) from error
-    except ConnectionError as error:  # of the socket: pg8000 lets it out
+    except ConnectionError as error:  # of the socket: pg8000 raises it unwrapped
         own = connection.dialect.loaded_dbapi.OperationalError(str(error))
-        own.__traceback__ = error.__traceback__  # by which it is known as the driver's
+        own.__traceback__ = error.__traceback__  # identifies it as the driver's
         raise wrapped_error(own, connection.dialect, statement) from error
     except Exception as error:
-        # Of the handler of a signal, or a codec: nobody knows where the driver stands with the server.
+        # Raised by a signal handler or a codec: the state of the connection is unknown.
         if not (connection.closed or connection.invalidated):
             connection.invalidate(error)
         raise
 
 
 def wrapped_error(error: Any, dialect: Dialect, statement: str) -> DBAPIError:
-    """Return the error of the driver as SQLAlchemy's, where SQLAlchemy does not wrap it itself."""
+    """Return a driver's error as SQLAlchemy's, if SQLAlchemy does not wrap it itself."""
     wrapped: DBAPIError = DBAPIError.instance(
         statement,
         None,
@@ -154,7 +155,7 @@ def connection_setting(connection: Connection, read: str, write: str, value: int
     """Set a setting of the connection for this block, and restore it whatever happens.
 
     :param read: the statement that returns the old value.
-    :param write: the statement that sets a value, in front of the value.
+    :param write: the statement that sets a value, before the value.
     """
     old = connection.exec_driver_sql(read).scalar_one()
     try:
@@ -169,11 +170,11 @@ def connection_setting(connection: Connection, read: str, write: str, value: int
 def rewritten_statements(
     connection: Connection, rewrite: Callable[[str, Any], str], *words: str
 ) -> Iterator[None]:
-    """Rewrite the statements of this block that have one of these words in them.
+    """Rewrite the statements of this block that contain one of these words.
 
-    The listener is the connection's own and goes with the block: no other statement pays for it.
+    The listener belongs to the connection and the block: no other statement pays for it.
 
-    :param rewrite: is given the text and the parameters as the driver will get them.
+    :param rewrite: gets the text and the parameters as the driver would.
     """
 
     def before_cursor_execute(

@@ -1,4 +1,4 @@
-"""The frames of a driver in the traceback of an error, which tell how far it was with a statement."""
+"""The frames of a driver in the traceback of an error, which show how far it got with a statement."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sqlalchemy import Connection
 def raised_within(connection: Connection, error: BaseException, methods: Collection[str]) -> bool:
     """Return whether the error comes from a call inside one of these methods of the driver.
 
-    An error that the method has raised itself is about its arguments: nothing was sent.
+    An error raised by the method itself concerns its arguments: nothing was sent.
 
-    :param methods: the methods that send a statement and read its answer, or do a part of that.
+    :param methods: the methods that send a statement and read its answer, or parts of that.
     """
     callers = _frames_of(error)[:-1]
     named = [frame for frame in callers if frame.f_code.co_name in methods]
@@ -22,22 +22,22 @@ def raised_within(connection: Connection, error: BaseException, methods: Collect
 
 
 def raised_by_driver(connection: Connection, error: BaseException) -> bool:
-    """Return whether the error is the driver's, or of its socket, or was raised by its own code.
+    """Return whether the error is the driver's, or its socket's, or was raised by the driver's code.
 
     An error of other code that was called there, such as a signal handler, does not count.
     """
     if isinstance(error, (OSError, connection.dialect.loaded_dbapi.Error)):
         return True
     if connection.invalidated or connection.closed:
-        return False  # it has no driver's connection any more
+        return False  # its driver connection is gone
     return any(_is_of_driver(connection, frame) for frame in _frames_of(error)[-1:])
 
 
 def _frames_of(error: BaseException) -> list[FrameType]:
-    """Return the frames to that which has raised the error.
+    """Return the frames down to the one that raised the error.
 
-    Some codecs of Python are in C, and have no frame; others are in Python.  A codec's error is
-    raised by who has called it.
+    Some codecs are in C and have no frame.  Frames of codecs in Python are dropped too: their
+    caller counts as raising the error.
     """
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     while frames and _package_of(frames[-1]) == "encodings":

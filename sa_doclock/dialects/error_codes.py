@@ -16,35 +16,35 @@ NativeCode = int | str
 
 
 class Ends(Enum):
-    """The part of a transaction that an error ends besides its statement."""
+    """The part of a transaction that an error ends, besides its statement."""
 
     NOTHING = "nothing"
-    """The transaction goes on."""
+    """The transaction continues."""
 
     TRANSACTION = "the transaction"
-    """The server has no transaction any more: no statement may follow."""
+    """The server has no transaction now: no statement may follow."""
 
     CONNECTION = "the connection"
     """The server closes the connection too."""
 
     CONNECTION_BEFORE = "the connection, before"
-    """The server had closed the connection before it got the statement: a COMMIT was not done."""
+    """The server had closed the connection before it got the statement: a COMMIT did not take effect."""
 
     NOTHING_LEFT = "nothing was left"
     """A ROLLBACK found no transaction."""
 
 
 class EveryError(Enum):
-    """The end of a transaction by an error of any number."""
+    """The effect of any error on the transaction."""
 
     GOES_ON = "goes on"
-    """An error ends its statement alone, unless its row says more."""
+    """An error ends only its statement, unless its row says more."""
 
     ABORTS = "aborts"
     """After any error the transaction can only be rolled back; its COMMIT is a silent ROLLBACK."""
 
     MAY_END = "may end"
-    """No number tells whether the transaction has ended: the server is asked for a mark of it."""
+    """No code shows whether the transaction has ended: the server is asked for a mark of it."""
 
 
 class Limit(Enum):
@@ -58,16 +58,16 @@ class Limit(Enum):
 
 
 class ErrorCode(NamedTuple):
-    """The meaning of one error number: a row of the table of a server."""
+    """The meaning of one error code: a row of a server's table."""
 
     error: type[DocLockError] | None = None
-    """The class that the error gets, in every statement."""
+    """The class of the error, in every statement."""
 
     why: str = ""
-    """The sentence of our error that says why; empty: that of its class."""
+    """The sentence with the reason; empty: that of the class."""
 
     in_lock: type[DocLockError] | None = None
-    """The class that the error gets while a lock is being taken, where that differs."""
+    """The class of the error while a lock is being taken, if it differs."""
 
     ends: Ends = Ends.NOTHING
     """The part of the transaction that it ends."""
@@ -76,17 +76,17 @@ class ErrorCode(NamedTuple):
     """The limit that ended the statement."""
 
     advice: str = ""
-    """A sentence that is added to the driver's error, where it keeps its class."""
+    """A sentence added to the driver's error, if it keeps its class."""
 
     monitoring: str = ""
-    """A sentence that says what the account needs, or the server, to read what LockMonitoring reads."""
+    """The privilege of the account, or the setting of the server, that LockMonitoring needs."""
 
 
 class MetError(NamedTuple):
-    """An error of the driver, and the statement that met it.
+    """A driver's error, and the circumstances of its statement.
 
     :ivar orig: the driver's error.
-    :ivar connection: it may take no statement any more.
+    :ivar connection: it may accept no more statements.
     :ivar locking: a lock of ours is being taken; False for other statements and COMMIT.
     :ivar by_key: the lock finds its rows by primary key, so that it is slow only if it waits.
     """
@@ -102,27 +102,27 @@ _NO_MEANING: Final = ErrorCode()
 
 
 class ErrorCodes:
-    """The errors of the server: one row for each number."""
+    """The errors of the server: one row for each code."""
 
     codes: Mapping[NativeCode, ErrorCode]
-    """The rows.  An error without a row stays the driver's error."""
+    """The rows.  An error without a row remains the driver's error."""
 
     every_error: ClassVar[EveryError] = EveryError.GOES_ON
-    """The end of a transaction by an error of any number."""
+    """The effect of any error on the transaction."""
 
     def __getitem__(self, code: NativeCode | None) -> ErrorCode:
         return self.codes.get(code, _NO_MEANING) if code is not None else _NO_MEANING
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
-        """Return the server's own error number in a driver's exception; None: it has none."""
+        """Return the server's own code in a driver's exception, or None."""
         raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")
 
     def meaning(self, met: MetError) -> ErrorCode:
-        """Return the row of this error; override it where the number alone does not tell."""
+        """Return the row of this error; override it if the code does not suffice."""
         row = self[met.code]
         return _NO_MEANING if row.limit is Limit.STATEMENT and not met.by_key else row
 
 
 def code_of(errors: ErrorCodes, error: DBAPIError) -> NativeCode | None:
-    """Return the server's own error number in an error of SQLAlchemy; None: it has none."""
+    """Return the server's own code in an error of SQLAlchemy, or None."""
     return None if error.orig is None else errors.native_code(error.orig)

@@ -1,4 +1,4 @@
-"""The server's limit for a transaction that holds locks and is idle; a dialect may leave it out."""
+"""The server's limit for an idle transaction that holds locks; a dialect may omit it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from .waits import LockWaits
 
 
 class ServerHoldLimit(ABC):
-    """The limit by which the server itself ends a transaction that sits idle."""
+    """The limit by which the server itself ends an idle transaction."""
 
     @abstractmethod
     def limit(self, connection: Connection, seconds: float) -> None:
-        """Have the server end this transaction, if it sits idle for longer than that.
+        """Let the server end this transaction if it is idle for longer than that.
 
-        The server must count the idle time after every statement, also where a driver ends one in a way
-        that stops the server's clock.
-        Sent before the lock.  What outlives the transaction is put back by ``on_return()``; a
-        shorter limit of the server's own stays.
+        The server must count the idle time after every statement, even if a driver ends one in a
+        way that stops the server's clock.  Sent before the lock.  Register ``on_return()`` for a
+        setting that outlives the transaction; a shorter limit of the server's own stays.
         """
 
     def limit_with_wait(
@@ -34,6 +33,6 @@ class ServerHoldLimit(ABC):
         *,
         few_rows: bool,
     ) -> AbstractContextManager[None]:
-        """Send ``limit()`` and ``waits.limited()`` in one round trip where that is possible."""
+        """Send ``limit()`` and ``waits.limited()`` in one round trip if possible."""
         self.limit(connection, hold_limit)
         return waits.limited(connection, lock, seconds, few_rows=few_rows)

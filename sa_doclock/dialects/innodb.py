@@ -55,7 +55,7 @@ from .table_answers import kept_answer
 from .transaction_marks import SavepointMarks
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
-# SHOW leaves out the variables that a server does not have; SELECT @@wsrep_on is an error there.
+# SHOW omits variables that a server does not have; SELECT @@wsrep_on would be an error.
 _SETTINGS = (
     "SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_rollback_on_timeout', "
     "'wsrep_on', 'wsrep_provider', 'version', 'version_comment', 'aurora_version', 'tidb_txn_mode', "
@@ -64,18 +64,18 @@ _SETTINGS = (
 
 _NO_SAVEPOINT = 1305  # ER_SP_DOES_NOT_EXIST
 _TRANSACTION_IS_OPEN = 1568  # ER_CANT_CHANGE_TX_CHARACTERISTICS
-# Of the trx_query that is this query itself, so that the answer is no older: INNODB_TRX is a cache that
-# is filled anew when nobody has read it for 0.1 s (CACHE_MIN_IDLE_TIME_NS in trx0i_s.cc).
+# Only if trx_query is this very query is the answer current: INNODB_TRX is a cache that is refilled
+# only after nobody has read it for 0.1 s (CACHE_MIN_IDLE_TIME_NS in trx0i_s.cc).
 _LEVEL = (
     "SELECT trx_isolation_level, trx_query FROM information_schema.innodb_trx "
     "WHERE trx_mysql_thread_id = CONNECTION_ID() /*{}*/"
 )
 _CACHE_PAUSES = (0, 0.11, 0.15)  # seconds
-# Threads: two threads with one number do no harm, as each asks for its own connection.
+# Threads: two threads may get the same number, but each asks about its own connection.
 _tokens = count(1)
 _READ_ONLY = "a read-only {} cannot lock rows. Read with SnapshotRead"
-_OLD_LIMIT = "@doclock_hold_limit"  # in a variable of the connection, so that nobody has to ask
-# The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one.
+_OLD_LIMIT = "@doclock_hold_limit"  # in a variable of the connection, which saves a question
+# Commands in SHOW PROCESSLIST of connections that hold or wait for a lock.
 _STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
 
 
@@ -86,10 +86,10 @@ def _timestamp() -> TypeEngine[Any]:
 
 
 class SessionIsolation(IsolationLevels):
-    """The levels of a product that cannot set that of the next transaction alone."""
+    """The levels of a product that cannot set only the next transaction's."""
 
-    # At REPEATABLE READ the first plain SELECT of any table fixes how the details look
-    # like, and a lock granted later shows a fresh header over stale details.
+    # At REPEATABLE READ, the first plain SELECT of any table fixes the snapshot of the details, and
+    # a lock granted later shows a fresh header with stale details.
     levels = {
         LockOptions.ForUpdate: (READ_COMMITTED,),
         LockOptions.SharedRead: (READ_COMMITTED,),
@@ -97,16 +97,16 @@ class SessionIsolation(IsolationLevels):
     }
     plain_reads = {
         READ_COMMITTED: PlainReads.PAST_WRITERS,
-        # The first plain read opens the read view, and no locking read does.  "If you want to see the
-        # 'freshest' state of the database, use either the READ COMMITTED isolation level or a locking
-        # read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
+        # The first plain read opens the read view; locking reads do not.  "If you want to see the
+        # 'freshest' state of the database, use either the READ COMMITTED isolation level or a
+        # locking read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
         REPEATABLE_READ: PlainReads.PAST_WRITERS | PlainReads.OLDER,
         "SERIALIZABLE": PlainReads.CONFLICT,  # a plain read takes a shared lock
     }
 
     def ask_level(self, connection: Connection) -> str | None:
-        # Without PROCESS the level of the connection is all that can be asked: a SET TRANSACTION for
-        # one transaction is not in it.
+        # Without the privilege PROCESS, only the connection's level is readable, which excludes a
+        # SET TRANSACTION for one transaction.
         with suppress(DBAPIError):
             for pause in _CACHE_PAUSES:
                 time.sleep(pause)
@@ -119,7 +119,7 @@ class SessionIsolation(IsolationLevels):
 
 class InnoDBIsolation(SessionIsolation):
     def set_once(self, connection: Connection, level: str) -> None:
-        # Without SESSION, COMMIT and ROLLBACK set it back.  SQLAlchemy would send SET SESSION and
+        # Without SESSION, COMMIT and ROLLBACK reset it.  SQLAlchemy would send SET SESSION and
         # COMMIT, before and after: four round trips.
         try:
             connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {level}")
@@ -132,7 +132,7 @@ class InnoDBIsolation(SessionIsolation):
             ) from error
 
 
-# mysql-connector says so without a number.  SQLAlchemy knows the text of its older versions alone,
+# mysql-connector raises this without a number.  SQLAlchemy knows only the text of older versions,
 # "MySQL Connection not available.", with a full stop.
 _NOT_CONNECTED = "MySQL Connection not available"
 _NO_NUMBER = -1
@@ -141,7 +141,7 @@ _SERVER_GONE = 2006  # CR_SERVER_GONE_ERROR
 INNODB_CODES: Final[Mapping[NativeCode, ErrorCode]] = {
     # ER_LOCK_DEADLOCK: the whole transaction is undone
     1213: ErrorCode(DeadlockDetected, ends=Ends.TRANSACTION),
-    # ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool, whoever holds them.
+    # ER_LOCK_TABLE_FULL: the locks exceed the buffer pool, whoever holds them.
     1206: ErrorCode(ends=Ends.TRANSACTION),
     # ER_TABLE_DEF_CHANGED, "please retry transaction": nothing is undone
     1412: ErrorCode(
@@ -159,9 +159,9 @@ INNODB_CODES: Final[Mapping[NativeCode, ErrorCode]] = {
     1792: ErrorCode(in_lock=LockNotSupported, why=_READ_ONLY.format("transaction")),
     # ER_OPTION_PREVENTS_STATEMENT, --read-only
     1290: ErrorCode(in_lock=LockNotSupported, why=_READ_ONLY.format("server")),
-    # SQLAlchemy knows none of these but the first, and that not of each driver.
+    # SQLAlchemy recognizes only the first of these, and not for each driver.
     _SERVER_GONE: ErrorCode(ends=Ends.CONNECTION),
-    # CR_MALFORMED_PACKET, of a client library in C that cannot read an answer
+    # CR_MALFORMED_PACKET: a client library in C cannot read an answer
     2027: ErrorCode(ends=Ends.CONNECTION),
     1053: ErrorCode(ends=Ends.CONNECTION),  # ER_SERVER_SHUTDOWN
     # ER_NET_PACKET_TOO_LARGE: "issues an ER_NET_PACKET_TOO_LARGE error and closes the connection",
@@ -192,17 +192,16 @@ class InnoDBErrors(ErrorCodes):
 
 
 class InnoDBStatements(LockStatements):
-    # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
-    # waits for every row that is read.
+    # For most rows of a table, the optimizer scans it, and FOR UPDATE waits for every row it reads.
     by_keys_hint = "FORCE INDEX ({index})"
     # "If a secondary index is used in a search and the index record locks to be set are exclusive,
-    # InnoDB also retrieves the corresponding clustered index records and sets locks on them": not those
-    # of a shared lock.  https://dev.mysql.com/doc/refman/8.4/en/innodb-locks-set.html
+    # InnoDB also retrieves the corresponding clustered index records and sets locks on them".
+    # Shared locks do not: https://dev.mysql.com/doc/refman/8.4/en/innodb-locks-set.html
     locked = Locked.SHARED_ENTRIES
 
 
 class InnoDBMarks(SavepointMarks):
-    """Savepoints: to read the id of a transaction takes a privilege, on performance_schema or PROCESS."""
+    """Savepoints: reading a transaction's id needs a privilege, on performance_schema or PROCESS."""
 
     def __init__(self, errors: InnoDBErrors, cluster: Cluster | None = None) -> None:
         super().__init__(errors.is_no_savepoint)
@@ -219,15 +218,15 @@ class InnoDBMarks(SavepointMarks):
 
 class InnoDBStatus(TransactionStatus):
     def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
-        # The status of PyMySQL is that of the last OK packet, and rows come without one.
+        # PyMySQL's status is that of the last OK packet, and rows come without one.
         if cursor is None or cursor.description:
             return None
         return _status(connection.connection.driver_connection)
 
     def has_open_transaction(self, connection: Connection) -> bool | None:
-        # DDL commits before it fails, and a procedure may have committed: only the server tells.
+        # DDL commits before it fails, and a procedure may have committed: only the server knows.
         with closing(connection.connection.cursor()) as cursor:
-            # An error brings no status, nor do rows; this brings an OK packet.
+            # Errors and rows carry no status; this returns an OK packet.
             cursor.execute("DO 0")
         return _status(connection.connection.driver_connection)
 
@@ -236,8 +235,8 @@ class InnoDBStatus(TransactionStatus):
         return _status(driver) is False
 
 
-# The public methods of the drivers' connections that send a statement and read its answer: query() of
-# PyMySQL, mysqlclient, aiomysql and asyncmy, the others that have underscores of mysql-connector.
+# Public methods of the drivers' connections that send a statement and read its answer: query() of
+# PyMySQL, mysqlclient, aiomysql and asyncmy, the others of mysql-connector.
 _STATEMENT = frozenset({"query", "cmd_query", "cmd_ping", "get_rows", "commit", "rollback"})
 
 
@@ -246,19 +245,19 @@ class InnoDBLifecycle(TransactionLifecycle):
         driver: Any = connection.dialect.loaded_dbapi
         if not isinstance(error, driver.Error):
             return raised_within(connection, error, _STATEMENT)
-        # An error of its socket: that of a read timeout of mysql-connector has the number of a server's
-        # limit, 3024, and says that the connection has been closed, which it was not.
+        # An error of the socket: mysql-connector gives a read timeout the number of a server limit,
+        # 3024, and claims that the connection was closed.
         if isinstance(error.__cause__, OSError):
             return True
-        # "Packet sequence number wrong", of PyMySQL, aiomysql and asyncmy, has no number.
+        # "Packet sequence number wrong", from PyMySQL, aiomysql and asyncmy, has no number.
         if isinstance(error, driver.InternalError):
             return driver_code(error) is None
-        # "Failed parsing OK packet", of mysql-connector
+        # "Failed parsing OK packet", from mysql-connector
         unread = isinstance(error, driver.InterfaceError) and driver_code(error) == _NO_NUMBER
         return unread and raised_within(connection, error, _STATEMENT)
 
     def descriptor(self, driver_connection: Any) -> int | None:
-        # PyMySQL, aiomysql and asyncmy, and mysql-connector have no public name for it
+        # no public name in PyMySQL, aiomysql, asyncmy and mysql-connector
         private = socket_descriptor(driver_connection, "_sock", "_writer", "_socket")
         return super().descriptor(driver_connection) if private is None else private
 
@@ -272,7 +271,7 @@ class InnoDBHoldLimit(ServerHoldLimit):
     """The limit of an idle connection, by a session variable, which outlives the transaction.
 
     :param variable: the session variable with the seconds.
-    :param expression: the seconds ``{limit}``, or the server's own limit where that is shorter.
+    :param expression: the seconds ``{limit}``, or the server's own limit if it is shorter.
     """
 
     def __init__(self, variable: str, expression: str) -> None:
@@ -281,7 +280,7 @@ class InnoDBHoldLimit(ServerHoldLimit):
 
     def limit(self, connection: Connection, seconds: float) -> None:
         if is_registered(connection, self._restore):
-            return  # it is in force, and the old value must not be overwritten
+            return  # already in force: keep the saved old value
         on_return(connection, self._restore)
         value = self._expression.format(limit=math.ceil(seconds))
         connection.exec_driver_sql(
@@ -294,8 +293,8 @@ class InnoDBLocks(LockStrategy):
     lifecycle = InnoDBLifecycle()
     named_locks: InnoDBNamedLocks
     errors: InnoDBErrors
-    # "returns the current UTC date and time", with 6 digits of a second if asked for, as of the begin
-    # of the statement: https://dev.mysql.com/doc/refman/8.4/en/date-and-time-functions.html
+    # "returns the current UTC date and time", with up to 6 digits of a second, as of the begin of
+    # the statement: https://dev.mysql.com/doc/refman/8.4/en/date-and-time-functions.html
     clock = ServerClock("UTC_TIMESTAMP(6)", _timestamp)
     isolation: IsolationLevels = InnoDBIsolation()
     statements: LockStatements = InnoDBStatements()
@@ -307,14 +306,14 @@ class InnoDBLocks(LockStrategy):
         self.marks = InnoDBMarks(self.errors)
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:
-        # All that is asked here begins no transaction, opens no read view and uses up no SET
-        # TRANSACTION, which a ROLLBACK would: tests/integration/questions.
+        # No question here begins a transaction, opens a read view or uses up a SET TRANSACTION, as
+        # ROLLBACK would: tests/integration/questions.
         return asked_here(connection)
 
     def note_server(self, connection: Connection) -> None:
-        # @@transaction_isolation is the one of new transactions, also within another one.
+        # @@transaction_isolation is the level of new transactions, even within a transaction.
         note_default_level(connection)
-        # innodb_rollback_on_timeout is off by default: error 1205 undoes the statement alone.
+        # innodb_rollback_on_timeout is off by default: error 1205 undoes only the statement.
         settings = {
             str(name).lower(): str(value).upper()
             for name, value in ask_driver(connection, _SETTINGS)
@@ -358,10 +357,10 @@ class InnoDBLocks(LockStrategy):
 
     @contextmanager
     def _raising_only_the_end(self) -> Iterator[None]:
-        """Ignore an error of the server in a question, which the next statement meets too.
+        """Ignore a server error in a question, because the next statement raises it too.
 
-        :raises DeadlockDetected: the question has met the end of the transaction, which the server
-            reports once: a node of a cluster answers the next statement in a new transaction.
+        :raises DeadlockDetected: the transaction has ended, which the server reports once: the next
+            statement would run in a new transaction.
         """
         try:
             yield
@@ -374,7 +373,7 @@ class InnoDBLocks(LockStrategy):
                 ) from error
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
-        """Return the storage engine of this table; None where there is no such table."""
+        """Return the storage engine of this table, or None without such a table."""
         with self.asking_schema(connection) as asked:
             return engine_in_schema(asked, schema_of(connection, table), table.name)
 
@@ -384,16 +383,17 @@ class InnoDBLocks(LockStrategy):
 
     def check_autocommit(self, connection: Connection) -> None:
         driver: Any = connection.connection.dbapi_connection
-        # PyMySQL, mysqlclient, aiomysql, asyncmy have a method; mysql-connector a property.  The adapter
-        # of SQLAlchemy before 2.0.43 has neither of aiomysql's and asyncmy's: its autocommit() sets.
+        # PyMySQL, mysqlclient, aiomysql and asyncmy have a method; mysql-connector a property.  The
+        # adapters of SQLAlchemy before 2.0.43 replace those of the asynchronous drivers by a
+        # setter.
         own: Any = connection.connection.driver_connection
         getter = getattr(driver, "get_autocommit", getattr(own, "get_autocommit", None))
         if getter() if getter else driver.autocommit:
             raise LockNotSupported(AUTOCOMMIT)
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
-        # Of a session made with twophase=True, XA START has begun the transaction already (1399,
-        # ER_XAER_RMFAIL), which has no READ ONLY.  At REPEATABLE READ it reads the same snapshot.
+        # With twophase=True, XA START has already begun the transaction (1399, ER_XAER_RMFAIL),
+        # without READ ONLY.  At REPEATABLE READ it reads the same snapshot.
         two_phase = isinstance(connection.get_transaction(), TwoPhaseTransaction)
         if base_of(lock) is LockOptions.SnapshotRead and not two_phase:
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
@@ -401,11 +401,11 @@ class InnoDBLocks(LockStrategy):
     def inserting(
         self, connection: Connection, key: str, seconds: float | None
     ) -> AbstractContextManager[bool]:
-        # A key that is taken leaves a shared lock to the INSERT, so that two who go on to FOR UPDATE
-        # deadlock; so do two whose INSERT has waited for one that was rolled back:
+        # A duplicate key leaves a shared lock to the INSERT, so two that continue with FOR UPDATE
+        # deadlock; so do two whose INSERT waited for one that was rolled back:
         # https://dev.mysql.com/doc/refman/en/innodb-locks-set.html, INSERT.
         if self.compatible is not None:
-            return nullcontext(False)  # not every product has named locks
+            return nullcontext(False)  # not every compatible product has named locks
         return self.named_locks.while_inserting(connection, key, seconds)
 
 
@@ -415,14 +415,14 @@ def _text_of(rows: Sequence[Sequence[Any]]) -> str | None:
 
 
 def driver_code(orig: BaseException) -> int | None:
-    """Return the error number that a driver has got from the server."""
+    """Return the server's error code in a driver's error."""
     # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
     code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
     return code if isinstance(code, int) else None
 
 
 def _status(driver: Any) -> bool | None:
-    """Return SERVER_STATUS_IN_TRANS of the last answer that had it; None: the driver keeps none."""
+    """Return SERVER_STATUS_IN_TRANS of the last answer that had it, or None if the driver keeps none."""
     # PyMySQL, aiomysql: the status in the last OK packet, as after COMMIT; a SELECT has none.
     status = getattr(driver, "server_status", None)
     if isinstance(status, int):
@@ -440,7 +440,7 @@ class InnoDBMonitoring(LockMonitoring):
 
     def connection_id(self, connection: Connection) -> int | None:
         driver: Any = connection.connection.driver_connection
-        number = getattr(driver, "thread_id", None)  # a method; not of mysql-connector
+        number = getattr(driver, "thread_id", None)  # a method; mysql-connector lacks it
         found = number() if callable(number) else getattr(driver, "connection_id", number)
         return found if isinstance(found, int) else None
 

@@ -16,8 +16,8 @@ from .error_codes import ErrorCodes, Limit, code_of
 from .named_locks import NamedLocks, remember_key, short_name
 
 _LONGEST_NAME: Final = 64
-# The server detects no deadlock between named locks and row locks, so every wait has a limit.
-# A limit of -1 waits for ever on MySQL, and is an error on MariaDB.
+# The server detects no deadlock between named locks and row locks, so every wait has a limit.  A
+# limit of -1 waits indefinitely on MySQL, and is an error on MariaDB.
 _TAKE: Final = text("SELECT GET_LOCK(:name, @@innodb_lock_wait_timeout)")
 _TRY: Final = text("SELECT GET_LOCK(:name, 0)")
 _SHORTEST: Final = 0.001
@@ -26,7 +26,7 @@ _SHORTEST: Final = 0.001
 class InnoDBNamedLocks(NamedLocks):
     """The named locks of one of the two products.
 
-    :param wait: returns GET_LOCK of ``:name``, with a limit of so many seconds.
+    :param wait: returns GET_LOCK of ``:name``, with a limit in seconds.
     :param errors: of the product.
     """
 
@@ -57,22 +57,22 @@ class InnoDBNamedLocks(NamedLocks):
     def _statement(self, seconds: float | None) -> TextClause:
         if seconds is None:
             return _TAKE
-        # A limit of a millisecond ends statements that wait for nothing.
+        # A limit of a millisecond ends even statements that do not wait.
         return _TRY if seconds <= _SHORTEST else self._wait(seconds)
 
     def _take_name(
         self, connection: Connection, key: str, statement: TextClause
     ) -> ExecuteStatement | None:
-        """Take a named lock; return its release for when the connection goes back, or None."""
+        """Take a named lock; return its release for the connection's return to the pool, or None."""
         # A name is valid in all databases of the server, and the lock belongs to the connection,
-        # not to the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
-        # too many does nothing, so we note it before the answer is known.
+        # not to the transaction.  Each granted GET_LOCK needs a RELEASE_LOCK; an extra one has no
+        # effect, so register it before the answer arrives.
         name = short_name(f"{_database(connection)}.{key}", _LONGEST_NAME)
         remember_key(key, name)
         release = ExecuteStatement(f"DO RELEASE_LOCK('{name}')")
         on_return(connection, release)
         try:
-            # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
+            # NULL, on MariaDB, means that KILL QUERY or max_statement_time ended the wait
             answer = connection.execute(statement, {"name": name}).scalar_one()
         except DBAPIError as error:
             if self._errors[code_of(self._errors, error)].limit is not Limit.STATEMENT:
@@ -86,6 +86,6 @@ class InnoDBNamedLocks(NamedLocks):
 
 
 def _database(connection: Connection) -> str:
-    """Return the name of the database, in which its own dots do not read like the one behind it."""
+    """Return the name of the database, with its dots escaped: a dot separates it from the key."""
     database = connection.dialect.default_schema_name or ""
     return database.replace("%", "%25").replace(".", "%2E")

@@ -1,4 +1,4 @@
-"""Tables and views of MySQL and MariaDB whose rows FOR UPDATE does not lock: other engines than InnoDB."""
+"""Tables and views of MySQL and MariaDB whose rows FOR UPDATE does not lock: engines other than InnoDB."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 from ..errors import LockNotSupported
 from .connection import ask_driver
 
-# Without tables that nobody else can change: MariaDB lists the temporary tables of a connection, and those of
-# information_schema as stored by MEMORY or Aria.
+# Excludes tables that nobody else can change: MariaDB lists a connection's temporary tables, and
+# says that those of information_schema are stored by MEMORY or Aria.
 _STORAGE_ENGINE = (
     "SELECT engine FROM information_schema.tables "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name "
@@ -22,10 +22,10 @@ _VIEW = (
     "SELECT is_updatable, view_definition FROM information_schema.views "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
 )
-# Both products keep the definition in one form, with each table as `schema`.`table`.  It is empty for
-# an account without SHOW VIEW.
+# Both products store the definition in one format, with each table as `schema`.`table`.  It is
+# empty for an account without SHOW VIEW.
 _PART_OF_VIEW = re.compile(
-    r"'(?:[^'\\]|\\.)*'"  # a text may have anything in it, and so may a name
+    r"'(?:[^'\\]|\\.)*'"  # a literal may contain anything, and so may a name
     r"|(?:from|join) (?P<open>\(*)`(?P<schema>(?:[^`]|``)+)`\.`(?P<name>(?:[^`]|``)+)`"
     r"|`(?:[^`]|``)*`"
     r"|(?P<subquery>\(select )|(?P<other>\()|(?P<close>\))",
@@ -42,15 +42,15 @@ class StorageEngine(NamedTuple):
 def engine_in_schema(
     connection: Connection, schema: str | None, table: str
 ) -> StorageEngine | None:
-    """Return the storage engine of a table by information_schema, which has no temporary tables."""
+    """Return the storage engine of a table from information_schema, which omits temporary tables."""
     found = ask_driver(connection, _STORAGE_ENGINE, schema=schema, name=table)
     return StorageEngine(found[0][0]) if found else None
 
 
 def check_engine(name: str, engine: str | None) -> None:
-    """Raise LockNotSupported for a table, or a view, that InnoDB does not store.
+    """Raise LockNotSupported if InnoDB does not store this table or view.
 
-    MyISAM, Aria and MEMORY accept FOR UPDATE, lock nothing and say nothing.
+    MyISAM, Aria and MEMORY accept FOR UPDATE, and silently lock nothing.
     """
     if str(engine).upper() == "INNODB":
         return
@@ -66,10 +66,11 @@ def check_engine(name: str, engine: str | None) -> None:
 
 
 def _read_by_view(definition: str) -> Iterator[tuple[str, str]]:
-    """Yield schema and name of the tables in the FROM clause of a view: none of a subquery, which
-    FOR UPDATE of the view leaves unlocked.
+    """Yield schema and name of the tables in the FROM clause of a view.
+
+    Those of a subquery are excluded: FOR UPDATE of the view does not lock them.
     """
-    within: list[bool] = []  # by parenthesis that is open, whether a subquery is in it
+    within: list[bool] = []  # for each open parenthesis, whether it encloses a subquery
     for part in _PART_OF_VIEW.finditer(definition):
         if part["name"] is not None:
             within += [False] * len(part["open"])
@@ -85,13 +86,13 @@ def _read_by_view(definition: str) -> Iterator[tuple[str, str]]:
 def check_view(connection: Connection, schema: str | None, name: str) -> None:
     """Raise LockNotSupported if FOR UPDATE locks no rows, or not all, through this view.
 
-    "Views that use TEMPTABLE are not updatable"; views that are not updatable for another reason may
-    be merged: https://dev.mysql.com/doc/refman/8.4/en/view-updatability.html.  MariaDB calls a view on
-    one that is not updatable updatable.
+    "Views that use TEMPTABLE are not updatable"; views that are not updatable for another reason
+    may be merged: https://dev.mysql.com/doc/refman/8.4/en/view-updatability.html.  MariaDB calls a
+    view updatable even if it reads another view that is not.
     """
     for updatable, definition in ask_driver(connection, _VIEW, schema=schema, name=name):
         tables = [*_read_by_view(definition or "")]
-        # MariaDB calls a view updatable whose rows are all of a subquery or CTE.
+        # MariaDB calls a view updatable even if all its rows come from a subquery or CTE.
         if updatable != "YES" or (definition and not tables):
             check_engine(name, None)
         for below_schema, below in tables:

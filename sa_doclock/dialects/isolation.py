@@ -19,15 +19,17 @@ class PlainReads(Flag):
     """The reads without a lock at one isolation level."""
 
     PAST_WRITERS = auto()
-    """They neither wait for a writer nor see it before its commit, and no commit fails because of them;
-    the test kit then runs fewer orders."""
+    """They neither wait for a writer nor see it before its commit, and no commit fails because of
+    them; the test kit then runs fewer orders.
+    """
 
     OLDER = auto()
     """They may be older than a lock that was granted before them."""
 
     CONFLICT = auto()
     """The server refuses to write a row that another transaction has changed since it was read, or
-    the read itself has locked the row."""
+    the read itself locks the row.
+    """
 
 
 class IsolationLevels:
@@ -35,8 +37,9 @@ class IsolationLevels:
 
     levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]]
     """For each lock, the isolation levels that protect a document: the first is set for a new
-    transaction, an open one may have any of them.  A lock with modifiers that is not there has the
-    levels of its base lock.  If it is empty, the level cannot be chosen, and the server is not asked."""
+    transaction, an open one may have any of them.  A lock with modifiers that is missing has the
+    levels of its base lock.  Empty: the level cannot be chosen, and the server is not asked.
+    """
 
     plain_reads: ClassVar[Mapping[str, PlainReads]] = {"SERIALIZABLE": PlainReads.CONFLICT}
     """One row for each level whose reads without a lock are special."""
@@ -44,27 +47,27 @@ class IsolationLevels:
     def set_once(self, connection: Connection, level: str) -> None:
         """Set the isolation level of the transaction that is about to start, and of no other.
 
-        Override it where the server can.  Called after SQLAlchemy's BEGIN and before any statement.
-        Where it is not overridden, SQLAlchemy sets the level of the connection, and sets it back
-        before the connection goes to its pool.
+        Override it if the server can.  Called after SQLAlchemy's BEGIN and before any statement.
+        By default, SQLAlchemy sets the level of the connection, and restores it before the
+        connection returns to its pool.
         """
 
     def ask_level(self, connection: Connection) -> str | None:
-        """Ask the server for the level of the open transaction; None where a database has only one.
+        """Ask the server for the level of the open transaction; None if the database has only one.
 
-        Called after a statement of the program that may have changed it, before the next lock.  An error
-        is the driver's own.
+        Called before the next lock after a statement of the program that may have changed it.
+        Errors are the driver's.
         """
         driver: Any = connection.connection.dbapi_connection
         try:
             level: str | None = connection.dialect.get_isolation_level(driver)
-        except NotImplementedError:  # a dialect of SQLAlchemy's without levels, as Firebird's
+        except NotImplementedError:  # a SQLAlchemy dialect without levels, such as Firebird's
             return None
         return level
 
 
 def levels_for(isolation: IsolationLevels, lock: LockOptions) -> tuple[str, ...]:
-    """Return the ``levels`` of this lock; those of its base lock, if it has none of its own."""
+    """Return the ``levels`` of this lock, or else those of its base lock."""
     levels = isolation.levels
     return levels.get(lock & ~LockOptions.NoKey) or levels.get(base_of(lock), ())
 
@@ -72,7 +75,7 @@ def levels_for(isolation: IsolationLevels, lock: LockOptions) -> tuple[str, ...]
 def kept_levels(isolation: IsolationLevels, lock: LockOptions) -> tuple[str, ...]:
     """Return the levels that a program may have chosen, and that this lock does not replace.
 
-    A ForUpdate lock keeps the stricter ones of its ``levels``: they protect a document as well, and more.
+    A ForUpdate lock keeps the stricter ones of its ``levels``, which protect a document too.
     """
     base = base_of(lock)
     return levels_for(isolation, base)[1:] if base is LockOptions.ForUpdate else ()
@@ -81,8 +84,8 @@ def kept_levels(isolation: IsolationLevels, lock: LockOptions) -> tuple[str, ...
 def locking_read_is_latest(isolation: IsolationLevels) -> bool:
     """Return whether FOR SHARE reads the last commit in a transaction whose plain reads are older.
 
-    Where a plain read may be older, a server either refuses to lock a row that has changed since, or it
-    locks and reads the row as it is now.
+    If a plain read may be older, a server either refuses to lock a row that has changed since, or
+    locks and reads the current row.
     """
     reads = isolation.plain_reads.values()
     return any(PlainReads.OLDER in each and PlainReads.CONFLICT not in each for each in reads)
@@ -91,7 +94,7 @@ def locking_read_is_latest(isolation: IsolationLevels) -> bool:
 def note_default_level(connection: Connection) -> None:
     """Ask for the isolation level of new transactions, and note it in the connection's dialect.
 
-    SQLAlchemy asks in the engine's first connection, before the listeners for "connect" of the program,
+    SQLAlchemy asks on the engine's first connection, before the program's listeners for "connect",
     which may set another.
     """
     if "isolation_level" not in connection.get_execution_options():

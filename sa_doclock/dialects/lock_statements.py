@@ -13,38 +13,41 @@ from ..options import LockOptions, base_of, is_row_lock
 
 
 class Locked(Enum):
-    """The part of a table, or of the database, that a lock is on."""
+    """The scope of a lock: a part of a table, or the database."""
 
     ROWS = "rows"
     """The rows that it finds."""
 
     SHARED_ENTRIES = "shared entries"
-    """The rows; a shared lock is on the entries of an index alone where that has all columns that are
-    read, and leaves the rows to others.  Another column is read with them then; where an index has all,
-    the rows of a set are locked by their keys, before they are read."""
+    """The rows; but a shared lock covers only the entries of an index that contains all columns
+    read, and not the rows.  Another column is read with them then; if an index contains all
+    columns, the rows of a set are locked by their keys, before they are read.
+    """
 
     WHAT_IS_READ = "what is read"
-    """Whatever the plan reads: perhaps an entry of an index that has all that was asked for, or nothing
-    at all.  A statement that locks then reads every column of the row, and the rows of a join are locked
-    by their keys."""
+    """Whatever the plan reads: perhaps an entry of an index that contains all requested columns, or
+    nothing at all.  So a locking statement reads every column of the row, and the rows of a join
+    are locked by their keys.
+    """
 
     DATABASE = "the database"
-    """The whole database: the lock is the transaction's, and who waits for it polls."""
+    """The whole database: the transaction has the lock, and its waiters poll."""
 
 
 class Reach(Flag):
-    """The tables whose rows FOR UPDATE locks, of several that a SELECT reads."""
+    """The tables whose rows FOR UPDATE locks, if a SELECT reads several."""
 
     ONE_TABLE = auto()
     """``FOR UPDATE OF header`` leaves the other tables of a join unlocked."""
 
     SUBQUERIES = auto()
-    """FOR UPDATE locks the rows of the tables in a subquery of FROM too, where the subquery has no
-    lock of its own.  Those of a CTE no database locks."""
+    """FOR UPDATE also locks the rows of tables in a subquery of FROM that has no lock itself.  No
+    database locks those of a CTE.
+    """
 
 
 class LockText(NamedTuple):
-    """The text of one lock, where SQLAlchemy's ``with_for_update()`` writes none, or not all of it.
+    """The text of one lock, if SQLAlchemy's ``with_for_update()`` renders none, or not all of it.
 
     :ivar hint: a hint of the table.
     :ivar by_key: the same in a SELECT that finds its rows by their keys; empty: ``hint``.
@@ -69,49 +72,51 @@ class MaxParameters(NamedTuple):
     """For keys; get_entities() locks more in chunks."""
 
     of_or: int = 5_000
-    """The same for composite keys, each of which is an alternative of an OR, and takes time to plan:
-    PostgreSQL plans 16,000 for 6 s, 2,500 for 0.4 s."""
+    """The same for composite keys, each an alternative of an OR, which takes time to plan:
+    PostgreSQL plans 16,000 for 6 s, 2,500 for 0.4 s.
+    """
 
     left_out: int = 16_000
-    """For keys that it leaves out, beside those of the program."""
+    """For keys that it excludes, in addition to the program's parameters."""
 
 
 class LockStatements:
     """The SELECTs that lock rows.  Here the text of SQLAlchemy's ``with_for_update()`` is the lock."""
 
     texts: ClassVar[Mapping[LockOptions, LockText]] = {}
-    """One row for each lock that ``with_for_update()`` does not write, or not as a whole."""
+    """One row for each lock that ``with_for_update()`` does not render completely."""
 
     locked: ClassVar[Locked] = Locked.ROWS
-    """The part of a table, or of the database, that a lock is on."""
+    """The scope of a lock: a part of a table, or the database."""
 
     reach: ClassVar[Reach] = Reach.ONE_TABLE
-    """The tables whose rows FOR UPDATE locks, of several that a SELECT reads."""
+    """The tables whose rows FOR UPDATE locks, if a SELECT reads several."""
 
     by_keys_hint: ClassVar[str | None] = None
-    """A table hint without which a SELECT of many keys may read, and lock, other rows too; it has
-    ``{index}`` for the name of the index on the key."""
+    """A table hint without which a SELECT of many keys may read, and lock, other rows too;
+    ``{index}`` stands for the name of the index on the key.
+    """
 
     max_parameters: ClassVar[MaxParameters] = MaxParameters()
     """The number of parameters that one statement can have."""
 
     retries_missing_rows: ClassVar[bool] = False
-    """A row that was replaced during the wait is not found by the statement that waited."""
+    """The statement that waited does not find a row that was replaced during the wait."""
 
     def key_type(self, type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
-        """Return the type by which this database must be sent the value of a key; None: its column's.
+        """Return the type by which this database must get the value of a key; None: its column's.
 
-        Without it the driver may send a type for which no index is used.
+        Otherwise the driver may send a type for which no index is used.
         """
         return None
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
-        """Return the lock that the SELECT must carry, in a transaction at this isolation level."""
+        """Return the lock that the SELECT must contain, in a transaction at this isolation level."""
         return lock if is_row_lock(lock) else base_of(lock)
 
 
 def parameters_for_keys(statements: LockStatements, columns: int) -> int:
-    """Return the number of parameters that one statement can have, for keys of so many columns."""
+    """Return the number of parameters for keys of so many columns in one statement."""
     most = statements.max_parameters
     return most.keys if columns == 1 else min(most.keys, most.of_or)
 
@@ -124,11 +129,11 @@ def has_hints(statements: LockStatements) -> bool:
 def read_beside(
     statements: LockStatements, lock: LockOptions, table: Table, unread: Iterable[Any]
 ) -> Sequence[Any] | None:
-    """Return the columns that a SELECT reads so that its lock is on the rows of this table.
+    """Return the columns that a SELECT must read so that its lock covers the rows of this table.
 
     :param statements: of the database.
-    :param unread: the columns of the table, or of an alias, that it does not read by itself.
-    :returns: None where it may lock none, whatever it reads.
+    :param unread: the columns of the table, or of an alias, that it does not read yet.
+    :returns: None if it may lock none, whatever it reads.
     """
     unread = tuple(unread)
     if statements.locked is Locked.WHAT_IS_READ:
@@ -147,9 +152,9 @@ def _read_beside_index(table: Table, unread: tuple[Any, ...]) -> Sequence[Any] |
 
 
 def index_like_rows(table: Table) -> Iterator[Any]:
-    """Yield the structures in which a row is found by its key, as the primary key's index with all its columns.
+    """Yield the structures that find a row by its key, such as the primary key's index with all its columns.
 
-    Not in a table whose columns are all in its key: there nothing can be changed.
+    A table whose columns are all in its key has none: nothing in it can be changed.
     """
     key = {column.name for column in table.primary_key}
     others = {column.name for column in table.columns} - key
@@ -164,14 +169,14 @@ def is_in_index(table: Table, unread: Iterable[Any]) -> bool:
 
     :param unread: its columns that the SELECT does not read.
     """
-    # By their names: unread columns may be those of an alias.
+    # By name: unread columns may be those of an alias.
     not_read = {column.name for column in (*unread, *table.primary_key)}
     read = {column.name for column in table.columns} - not_read
     return any(map(read.issubset, map(_names_in, _secondary_indexes(table))))
 
 
 def _names_in(index: Any) -> list[str]:
-    """Return the names of the columns that it has, with the INCLUDEd columns of an index at the end."""
+    """Return the names of the index's columns, INCLUDEd ones last."""
     included = [
         column
         for key, given in index.dialect_kwargs.items()
@@ -182,7 +187,7 @@ def _names_in(index: Any) -> list[str]:
 
 
 def _secondary_indexes(table: Table) -> Iterator[Any]:
-    """Yield the indexes besides the primary key, which has the rows."""
+    """Yield the indexes other than the primary key, which contains the rows."""
     yield from table.indexes
     for constraint in table.constraints:
         if isinstance(constraint, (UniqueConstraint, ForeignKeyConstraint)):

@@ -38,8 +38,8 @@ HAS_SKIP_LOCKED = (10, 6)
 # innodb_snapshot_isolation is on, error 1020: https://mariadb.com/kb/en/mariadb-11-6-2-release-notes/
 _DETECTS_CONFLICTS = (11, 6, 2)
 
-# INNODB_LOCKS has only locks with a waiter, and the locks of the waiters.  Our own wait
-# has ended: without another waiter we know only which connections hold any locks of rows, or of tables.
+# INNODB_LOCKS lists only locks with a waiter, and the waiters' locks.  Our own wait has ended:
+# without another waiter, we know only which connections hold any row or table locks.
 _HOLDERS = text(
     """
     SET STATEMENT max_statement_time = 1 FOR
@@ -53,7 +53,7 @@ _HOLDERS = text(
     WHERE trx_requested_lock_id IS NOT NULL))
     FROM information_schema.innodb_trx AS t WHERE t.trx_lock_structs > 0"""
 ).bindparams(bindparam("keys", expanding=True))
-# The times of InnoDB are by the clock of the system, NOW() by that of the session.
+# InnoDB's times follow the system's clock, NOW() that of the session.
 _CONNECTIONS = text(
     """
     SET STATEMENT max_statement_time = 1 FOR
@@ -64,8 +64,8 @@ _CONNECTIONS = text(
     LEFT JOIN information_schema.innodb_trx AS t ON t.trx_mysql_thread_id = p.id
     WHERE p.id IN :ids"""
 ).bindparams(bindparam("ids", expanding=True))
-# One row for each waiter: a queue of n waiters has n * n / 2 rows in INNODB_LOCK_WAITS.  Readers all
-# have the transaction number 0; the number of a lock has its row in it.
+# One row per waiter: a queue of n waiters has n * n / 2 rows in INNODB_LOCK_WAITS.  All readers
+# have transaction number 0; the number of a lock contains its row.
 _WAITS = text(
     """
     SET STATEMENT max_statement_time = 1, group_concat_max_len = 4294967295 FOR
@@ -77,15 +77,15 @@ _WAITS = text(
     JOIN information_schema.innodb_trx AS w ON w.trx_requested_lock_id = requested_lock_id
     LEFT JOIN information_schema.innodb_locks AS l ON l.lock_id = requested_lock_id"""
 )
-# Of the same copy as the waits: it is renewed when nobody has read it for 0.1 s.
+# From the same copy as the waits, which is renewed when nobody has read it for 0.1 s.
 _HOLDERS_OF_LOCKS = text(
     """
     SET STATEMENT max_statement_time = 1 FOR
     SELECT trx_id, trx_mysql_thread_id FROM information_schema.innodb_trx
     WHERE trx_lock_structs > 0"""
 )
-# Without the plugin METADATA_LOCK_INFO the server lists no named locks.  A connection that waits for
-# one has that state, and the name in its statement, which the drivers send as a text.
+# Without the plugin METADATA_LOCK_INFO, the server lists no named locks.  A waiting connection has
+# that state, and the name in its statement, which the drivers send as text.
 _NAMED_WAITS = text(
     """
     SET STATEMENT max_statement_time = 1 FOR
@@ -123,7 +123,7 @@ def _row_waits(connection: Connection) -> Iterator[Wait]:
 
 
 class ConflictIsolation(InnoDBIsolation):
-    """The levels where innodb_snapshot_isolation is on."""
+    """The levels if innodb_snapshot_isolation is on."""
 
     plain_reads = {
         **InnoDBIsolation.plain_reads,
@@ -147,7 +147,7 @@ class MariaDBErrors(InnoDBErrors):
 
 
 class MariaDBStatements(InnoDBStatements):
-    # From 1000 on, an IN list becomes a subquery, and the whole table is read and locked:
+    # From 1000 values on, an IN list becomes a subquery, and the whole table is read and locked:
     # https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/
     max_parameters = MaxParameters(900)
     reach = Reach(0)  # there is no FOR UPDATE OF: MDEV-17514
@@ -166,14 +166,14 @@ class MariaDBWaits(InnoDBWaits):
             return nullcontext()
         if seconds != math.ceil(seconds):
             return _limited_statements(connection, milliseconds(seconds) / 1000)
-        if few_rows and may_queue(lock):  # WAIT is for each row
+        if few_rows and may_queue(lock):  # WAIT applies to each row
             return _limited_statements(connection, seconds + SECONDS_AFTER_GRANT)
         return nullcontext()
 
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         if not may_queue(lock):
-            return statement  # it takes one of the three
-        # Whole seconds, rounded up: the server takes a fraction for NOWAIT.  Also where limited()
+            return statement  # the server accepts one of the three
+        # Whole seconds, rounded up: the server truncates a fraction to NOWAIT.  Also if limited()
         # sets a shorter limit: WAIT replaces innodb_lock_wait_timeout, which may be shorter still.
         return statement.suffix_with(
             text_with_numbers("WAIT :doclock_limit", doclock_limit=math.ceil(seconds))
@@ -181,11 +181,10 @@ class MariaDBWaits(InnoDBWaits):
 
 
 def _limited_statements(connection: Connection, seconds: float) -> AbstractContextManager[None]:
-    """Limit each statement that locks, and not only each of its waits."""
+    """Limit each locking statement as a whole, not only each of its waits."""
 
     def limited(statement: str, _: object) -> str:
-        # The last try of WaitLimit.again() shows whether the row is held: by itself it takes no
-        # longer than that.
+        # The last try of WaitLimit.again() shows whether the row is locked, and does not wait.
         last_try = " NOWAIT" in statement  # a suffix of the program may follow
         most = max(seconds, SECONDS_WITHOUT_WAIT) if last_try else seconds
         return f"SET STATEMENT max_statement_time={most:.3f} FOR {statement}"
@@ -199,8 +198,8 @@ def _wait_for_name(seconds: float) -> TextClause:
 
 
 class MariaDBLifecycle(InnoDBLifecycle):
-    # XA PREPARE gives up the shared locks of a transaction that has written: lock_release_on_prepare()
-    # in storage/innobase/lock/lock0lock.cc
+    # XA PREPARE releases the shared locks of a transaction that has written, by
+    # lock_release_on_prepare() in storage/innobase/lock/lock0lock.cc.
     kept_by_prepare = frozenset({LockOptions.ForUpdate})
 
 
@@ -212,8 +211,8 @@ class MariaDBLocks(InnoDBLocks):
     waits = MariaDBWaits()
     named_locks = InnoDBNamedLocks(_wait_for_name, errors)
     lifecycle = MariaDBLifecycle()
-    # https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables
-    # 0 is no limit
+    # https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables;
+    # 0: none
     hold_limit = InnoDBHoldLimit(
         "idle_transaction_timeout",
         (

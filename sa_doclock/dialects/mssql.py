@@ -1,7 +1,7 @@
 """SQL Server 2016 and later: pyodbc, aioodbc, pymssql, mssql-python.
 
-Never run against a real server by this project's own tests: see docs/mssql.md for the
-evidence behind each claim.
+This project's tests have never run against a real server: docs/mssql.md has the evidence for each
+claim.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ _LOCK_TIMEOUT = "SELECT @@LOCK_TIMEOUT"
 # "CURRENT_TRANSACTION_ID", Permissions: "Any user can return the transaction ID of the current
 # session."  https://learn.microsoft.com/sql/t-sql/functions/current-transaction-id-transact-sql
 _TRANSACTION_ID = "SELECT CURRENT_TRANSACTION_ID()"
-# "SERVERPROPERTY", EngineEdition, https://learn.microsoft.com/sql/t-sql/functions/serverproperty-transact-sql
-# Its property Babelfish is that product's own: SQL Server answers NULL.
+# "SERVERPROPERTY", EngineEdition,
+# https://learn.microsoft.com/sql/t-sql/functions/serverproperty-transact-sql
+# Only Babelfish has the property Babelfish: SQL Server returns NULL.
 _PRODUCT = (
     "SELECT @@VERSION, CAST(SERVERPROPERTY('EngineEdition') AS int), "
     "CAST(SERVERPROPERTY('Babelfish') AS int)"
@@ -76,26 +77,26 @@ _NAMES_ARE_OF = "SELECT CONCAT(DB_NAME(), '.', SCHEMA_NAME())"
 _BEGIN_IF_NONE = "IF @@TRANCOUNT = 0 BEGIN TRANSACTION"
 _DEADLOCK_PRIORITY = "SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
 
-# Not pymssql, which writes the parameters into the text: that is no batch of its own.
+# Not pymssql, which writes parameters into the text: that is no separate batch.
 _PARAMETERS_BY_SERVER = frozenset({"pyodbc", "aioodbc", "mssqlpython"})
 _FOR_UPDATE, _SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 _NOWAIT, _SKIP = LockOptions.NoWait, LockOptions.SkipLocked
-# "Table hints", READPAST: it "can't be specified when the READ_COMMITTED_SNAPSHOT database option is
-# set to ON" at READ COMMITTED; "include the READCOMMITTEDLOCK table hint in the query".  The Remarks
-# there name ROWLOCK and READCOMMITTEDLOCK as hints of one group, of which only one is allowed.
-# Servers accept the two together: see tests/sql/evidence.md.  Without ROWLOCK, READPAST may wait for
-# a lock of a page.
+# "Table hints", READPAST: it "can't be specified when the READ_COMMITTED_SNAPSHOT database option
+# is set to ON" at READ COMMITTED; "include the READCOMMITTEDLOCK table hint in the query".  The
+# Remarks there list ROWLOCK and READCOMMITTEDLOCK in one group, of which only one is allowed.
+# Servers accept both together: see tests/sql/evidence.md.  Without ROWLOCK, READPAST may wait for a
+# page lock.
 _SKIPPING = "UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK"
+# FORCESEEK: "the query optimizer uses only an index seek operation as the access path",
 # https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-table
-# FORCESEEK: "the query optimizer uses only an index seek operation as the access path".  Without it a
-# small table, or one of a long IN list, is scanned, and each row that the scan passes is locked, and
-# waited for.
+# Otherwise a small table, or one with a long IN list, is scanned, and the scan locks, and waits
+# for, each row that it passes.
 _LOCK_AND_SKIP = LockText(
     f"WITH ({_SKIPPING})", f"WITH ({_SKIPPING}, FORCESEEK)", "WITH (READCOMMITTEDLOCK, READPAST)"
 )
 
 # https://learn.microsoft.com/sql/relational-databases/system-stored-procedures/sp-getapplock-transact-sql
-# A longer @Resource would be cut off, and be the lock of other keys too.
+# The server truncates a longer @Resource, so that keys would share locks.
 _LONGEST_NAME = 255
 _TAKE_KEY = (
     "DECLARE @doclock int; "
@@ -106,13 +107,13 @@ _TAKE_KEY = (
 _REFUSED_BY_VALUE: dict[int, type[LockFailed]] = {
     -1: LockNotAvailable,  # timed out
     -2: LockNotAvailable,  # canceled
-    -3: DeadlockDetected,  # chosen as the victim: nothing is undone
+    -3: DeadlockDetected,  # chosen as the victim: nothing is rolled back
 }
-# "Optimized locking" (Azure SQL, SQL Server 2025): of rows that were changed, "the only lock held until
-# end of transaction is the X lock on the TID resource", listed as XACT and without a table.
-# The locks of rows are listed by hashes of their keys.  The function that tells the hash of a row,
-# %%lockres%%, is not documented, and Microsoft's own parser does not know it: so by table.
-# The page spells a lock of a range RangeS_U, and servers were seen to spell it RangeS-U.
+# "Optimized locking" (Azure SQL, SQL Server 2025): for changed rows, "the only lock held until end
+# of transaction is the X lock on the TID resource", listed as XACT and without a table.
+# The server lists row locks by hashes of their keys.  The function that returns the hash of a row,
+# %%lockres%%, is undocumented, and Microsoft's own parser does not know it: so search by table.
+# The page spells a range lock RangeS_U; servers were seen to spell it RangeS-U.
 # https://learn.microsoft.com/sql/relational-databases/system-dynamic-management-views/sys-dm-tran-locks-transact-sql
 _HOLDERS = text("""
     SELECT l.request_session_id, MAX(CASE WHEN l.resource_type = 'OBJECT' THEN 1 ELSE 0 END)
@@ -155,7 +156,7 @@ _WAITS = text("""
     WHERE w.blocking_session_id IS NOT NULL AND w.blocking_session_id <> w.session_id""")
 _SHORT_TIMEOUT = "SET LOCK_TIMEOUT 500"
 _STRICTER = (REPEATABLE_READ, "SERIALIZABLE")
-_SKIPPING_LEVELS = (READ_COMMITTED, REPEATABLE_READ)  # else error 650
+_SKIPPING_LEVELS = (READ_COMMITTED, REPEATABLE_READ)  # otherwise error 650
 # "Active Secondaries: Readable Secondary Replicas", Benefits: "All queries that run against the
 # secondary databases are automatically mapped to snapshot isolation transaction level, even when other
 # transaction isolation levels are explicitly set.  Also, all locking hints are ignored."
@@ -164,8 +165,8 @@ _SKIPPING_LEVELS = (READ_COMMITTED, REPEATABLE_READ)  # else error 650
 _UPDATEABILITY = "SELECT CAST(DATABASEPROPERTYEX(DB_NAME(), 'Updateability') AS varchar(20))"
 _WRITABLE = "sa_doclock.writable"
 _TEMPORAL = "SELECT COUNT(*) FROM sys.tables WHERE temporal_type = 2"
-_SOME_SECONDS = 4.321  # no server has it as its own LOCK_TIMEOUT
-_WITH_PARAMETER = select(literal(1, Integer))  # so that it is sent as a lock by its key is
+_SOME_SECONDS = 4.321  # no server has it as its default LOCK_TIMEOUT
+_WITH_PARAMETER = select(literal(1, Integer))  # sent in the same way as a lock by key
 _STATES = {"sleeping": IDLE, "running": ACTIVE, "suspended": ACTIVE, "runnable": ACTIVE}
 
 
@@ -203,17 +204,17 @@ def _timestamp() -> TypeEngine[Any]:
 
 class SQLServerIsolation(IsolationLevels):
     levels = {
-        # At the two others reads take locks as well, so reads after the grant are current.
+        # The stricter levels make reads take locks as well, so reads after the grant are current.
         _FOR_UPDATE: (READ_COMMITTED, *_STRICTER),
         _FOR_UPDATE | _SKIP: _SKIPPING_LEVELS,
-        # A reader that holds S(header) and waits for X(detail), and a writer that holds
-        # X(detail) and waits for U to X(header), are error 1205.  Row versions wait for nobody.
+        # A reader that holds S(header) and waits for X(detail), and a writer that holds X(detail)
+        # and waits for U to X(header), deadlock: error 1205.  Row versions do not wait.
         _SHARED: (SNAPSHOT, READ_COMMITTED, *_STRICTER),
         _SHARED | _SKIP: _SKIPPING_LEVELS,
         LockOptions.SnapshotRead: (SNAPSHOT,),
     }
     plain_reads = {
-        **dict.fromkeys(_STRICTER, PlainReads.CONFLICT),  # shared locks that stay
+        **dict.fromkeys(_STRICTER, PlainReads.CONFLICT),  # shared locks that remain
         SNAPSHOT: PlainReads.PAST_WRITERS | PlainReads.OLDER | PlainReads.CONFLICT,  # 3960
     }
 
@@ -229,20 +230,20 @@ class SQLServerStatements(LockStatements):
         ),
         _FOR_UPDATE | _SKIP: _LOCK_AND_SKIP,
         # READPAST under SNAPSHOT is error 650, and a row version does not show whether the row is
-        # locked: so it is the stronger lock.
+        # locked: take the stronger lock.
         _SHARED | _SKIP: _LOCK_AND_SKIP,
         LockOptions.NoLock: LockText("WITH (NOLOCK)"),
     }
     # "Table hints", Remarks: "The table hints are ignored if the table isn't accessed by the query
-    # plan.  This may be caused by the optimizer choosing not to access the table at all": a join to
-    # a header over a trusted foreign key of which only the key is read.  And: "if a table has a
-    # nonclustered index, and a SELECT statement using a lock hint is handled by a covering index, a
-    # lock is acquired on the index key in the covering index rather than on the data row in the base
-    # table", so two sessions with two access paths both get it.
+    # plan.  This may be caused by the optimizer choosing not to access the table at all": for
+    # example a join to a header over a trusted foreign key if only the key is read.  And: "if a
+    # table has a nonclustered index, and a SELECT statement using a lock hint is handled by a
+    # covering index, a lock is acquired on the index key in the covering index rather than on the
+    # data row in the base table", so two sessions with two access paths both get it.
     locked = Locked.WHAT_IS_READ
     # 2,000 of 2,100: some drivers add their own.
     # "IN", Remarks: a statement with many values can "consume resources and return an error 8623 or
-    # 8632".  Where that begins for an OR of composite keys, nobody has measured: so it has few.
+    # 8632".  Where that begins for an OR of composite keys is not known, so their number is small.
     # https://learn.microsoft.com/sql/t-sql/language-elements/in-transact-sql
     max_parameters = MaxParameters(2_000, of_or=200, left_out=1_000)
 
@@ -253,14 +254,14 @@ class SQLServerStatements(LockStatements):
         if base_of(lock) is _SHARED:
             if level == SNAPSHOT:
                 return LockOptions.None_
-            return lock & ~_SHARED | _FOR_UPDATE  # never weaker than asked
+            return lock & ~_SHARED | _FOR_UPDATE  # never weaker than requested
         return LockOptions.None_ if base_of(lock) is LockOptions.SnapshotRead else lock
 
 
 class SQLServerLifecycle(TransactionLifecycle):
     def before_rollback(self, connection: Connection) -> None:
-        # ROLLBACK without a transaction is error 3903, which would come out in place of the error that it
-        # follows; and whether the driver's next transaction begins then is not documented.
+        # ROLLBACK without a transaction is error 3903, which would replace the error that it
+        # follows; whether the driver begins its next transaction then is not documented.
         if connection.closed or connection.invalidated:
             return
         with ErrorsIgnored(connection):
@@ -270,13 +271,13 @@ class SQLServerLifecycle(TransactionLifecycle):
 
 
 class BeginsAtOnce(SQLServerLifecycle):
-    """The begin of a transaction whose time goes into the rows of temporal tables."""
+    """Begins a transaction at once: its time is stored in the rows of temporal tables."""
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
         if lent:
             return
-        # A driver begins the next transaction with the end of the last one, maybe hours ago.  ODBC
-        # Driver 18 sends no commit for a transaction in which nothing was sent.
+        # A driver begins the next transaction at the end of the last one, perhaps hours ago.  ODBC
+        # Driver 18 sends no commit for a transaction without statements.
         connection.exec_driver_sql("DECLARE @doclock int")
         connection.connection.commit()
 
@@ -312,8 +313,8 @@ class SQLServerWaits(LockWaits):
         if seconds is None and _NOWAIT not in lock:
             return nullcontext()
         if seconds is None:
-            # The hint is for locks of rows and of the table.  The lock of its definition, which waits for
-            # DDL, is taken before, when the statement is compiled.
+            # The hint covers locks of rows and of the table.  Compiling the statement takes the
+            # lock of the table's definition, which waits for DDL, before that.
             seconds = 0.0
         sends_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
         if sends_batch and self._restores_timeout(connection):
@@ -323,8 +324,8 @@ class SQLServerWaits(LockWaits):
     def _restores_timeout(self, connection: Connection) -> bool:
         """Return whether the server restores LOCK_TIMEOUT at the end of a batch with parameters.
 
-        "SET statements" says so of sp_executesql and EXECUTE, and nothing of sp_prepexec.  False
-        too where it cannot be asked.
+        "SET statements" says so for sp_executesql and EXECUTE, but does not mention sp_prepexec.
+        False also if it cannot be asked.
         """
         if self._restores is None:
             with suppress(LockNotSupported, SQLAlchemyError), other_connection(connection) as other:
@@ -335,12 +336,12 @@ class SQLServerWaits(LockWaits):
         return bool(self._restores)
 
     def longest(self, connection: Connection) -> float | None:
-        # in milliseconds, -1 for ever
+        # in milliseconds; -1: no limit
         limit = int(connection.exec_driver_sql(_LOCK_TIMEOUT).scalar_one())
         return None if limit < 0 else limit / 1000
 
     def lower_deadlock_priority(self, connection: Connection) -> None:
-        # It stays with the connection.  Every account may read the row of its own session.
+        # It remains set on the connection.  Every account may read its own session's row.
         old = connection.exec_driver_sql(_DEADLOCK_PRIORITY).scalar_one()
         on_return(connection, ExecuteStatement(f"SET DEADLOCK_PRIORITY {int(old)}"))
         connection.exec_driver_sql("SET DEADLOCK_PRIORITY LOW")
@@ -350,7 +351,7 @@ class SQLServerNamedLocks(NamedLocks):
     def take(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
-        # Without @LockTimeout it is @@LOCK_TIMEOUT, as for every other lock.
+        # Without @LockTimeout, @@LOCK_TIMEOUT applies, as to every other lock.
         wait = 0.0 if _NOWAIT in lock else seconds
         numbers = {} if wait is None else {"limit": milliseconds(wait)}
         words = _TAKE_KEY.format(
@@ -388,13 +389,13 @@ class SQLServerLocks(LockStrategy):
         words = f"EngineEdition {edition}; Babelfish {babelfish or 0}; {version}"
         self.compatible = find_server("mssql", words)
         if self.compatible is None:
-            # A temporal table that comes later is found by the next process.
+            # A temporal table that is created later is found by the next process.
             temporal = int(connection.exec_driver_sql(_TEMPORAL).scalar_one())
             if temporal > 0:
                 self.lifecycle = BeginsAtOnce()
-        # SQLAlchemy asks sys.dm_exec_sessions for it, where sys.system_views has that name.  Without
-        # it the pool would close each connection whose level was set.  "SET TRANSACTION ISOLATION
-        # LEVEL": "READ COMMITTED .. This option is the SQL Server default."
+        # If sys.system_views has the view, SQLAlchemy reads the level from sys.dm_exec_sessions.
+        # Without a default level, the pool would close each connection whose level was set.  "SET
+        # TRANSACTION ISOLATION LEVEL": "READ COMMITTED .. This option is the SQL Server default."
         if connection.dialect.default_isolation_level is None:
             connection.dialect.default_isolation_level = "READ COMMITTED"
 
@@ -432,7 +433,7 @@ class SQLServerLocks(LockStrategy):
             self._refuse_read_only(connection, lock)
             if not isinstance(table, Table):
                 return
-        # A lock by key would seek either of two: the row, or an entry of this index alone.
+        # A lock by key might seek either the row or only an entry of this index.
         index = next(index_like_rows(table), None)
         if index is not None:
             raise LockNotSupported(_LIKE_ROWS.format(table.name, getattr(index, "name", None)))
@@ -440,7 +441,7 @@ class SQLServerLocks(LockStrategy):
     def _refuse_read_only(self, connection: Connection, lock: LockOptions) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
             return
-        writable = connection.info.get(_WRITABLE)  # it is kept with the connection to the server
+        writable = connection.info.get(_WRITABLE)  # stored with the connection to the server
         if writable is None:
             found = connection.exec_driver_sql(_UPDATEABILITY).scalar_one()
             writable = connection.info[_WRITABLE] = found != "READ_ONLY"
@@ -452,36 +453,36 @@ class SQLServerLocks(LockStrategy):
 
     @contextmanager
     def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
-        # The INSERT waits for the key that another has inserted.
+        # The INSERT waits for another transaction's insert of the key.
         with nullcontext() if seconds is None else _lock_timeout(connection, seconds):
             yield False
 
 
 def _check_autocommit(connection: Connection) -> None:
     driver: Any = connection.connection.dbapi_connection
-    # the "autocommit" of pymssql is a method, and its state is here
+    # "autocommit" of pymssql is a method; this is the state
     state = getattr(driver, "autocommit_state", None)
     if driver.autocommit if state is None else state:
         raise LockNotSupported(AUTOCOMMIT)
 
 
 def _lock_timeout(connection: Connection, seconds: float) -> AbstractContextManager[None]:
-    # It is the connection's, and would go back to the pool with it.
+    # It is a connection setting, which would return to the pool with it.
     return connection_setting(connection, _LOCK_TIMEOUT, "SET LOCK_TIMEOUT", milliseconds(seconds))
 
 
 def _lock_timeout_in_batch(connection: Connection, seconds: float) -> AbstractContextManager[None]:
-    # sp_executesql and sp_prepexec run a batch of their own, at whose end the server puts
-    # SET options back: https://learn.microsoft.com/sql/t-sql/statements/set-statements-transact-sql
+    # sp_executesql and sp_prepexec run a separate batch, at whose end the server restores SET
+    # options: https://learn.microsoft.com/sql/t-sql/statements/set-statements-transact-sql
     limit = f"SET LOCK_TIMEOUT {milliseconds(seconds)}; "
 
     def rewrite(statement: str, parameters: Any) -> str:
         if parameters:
             return limit + statement
-        # Without parameters the driver sends the text as it is, in the connection's own batch.
+        # Without parameters, the driver sends the text unchanged, in the connection's own batch.
         quoted = (limit + statement).replace("'", "''")
         return f"EXEC sp_executesql N'{quoted}'"
 
-    # Every SELECT of the block: also the one that looks for the rows of a join, and the reader in a
-    # snapshot, which waits for a change of the table's definition (Sch-M).
+    # Every SELECT of the block, including the search for the rows of a join, and a snapshot's
+    # reader, which waits for a change of the table's definition (Sch-M).
     return rewritten_statements(connection, rewrite, "SELECT")

@@ -1,4 +1,4 @@
-"""The errors of SQL Server: their numbers, and how a number is found in a driver's error.
+"""The errors of SQL Server: their numbers, and how to find a number in a driver's error.
 
 The texts are those of "Database engine events and errors":
 https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors
@@ -18,8 +18,8 @@ from ..errors import (
 )
 from .error_codes import Ends, ErrorCode, ErrorCodes, EveryError, NativeCode
 
-# pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)",
-# further records as "; [state] .. (3621)"; the texts between may have any content
+# pyodbc has the server's number only in its text, as ".. (1222) (SQLExecDirectW)", and further
+# records as "; [state] .. (3621)"; the texts in between may contain anything
 _NUMBER_IN_TEXT = re.compile(r"\((\d+)\)(?= \(SQL\w+\)|; \[|$)")
 
 _NO_SNAPSHOT = (
@@ -43,8 +43,8 @@ _NEEDS_GRANT = (
     "the account needs GRANT VIEW SERVER STATE, from SQL Server 2022 on VIEW SERVER PERFORMANCE "
     "STATE, in Azure SQL VIEW DATABASE STATE"
 )
-# mssql-python gives no number, so only for this driver its text decides, which is English where the
-# login's language is.  A text is enough of the server's to tell it from all others.
+# mssql-python gives no number: for this driver alone the text decides, which is English if the
+# login's language is.  Each text identifies one message of the server.
 TEXTS: Mapping[str, int] = {
     "permission denied in database": 262,
     "The user does not have permission to perform this action": 297,
@@ -76,15 +76,16 @@ TEXTS: Mapping[str, int] = {
     "Memory optimized tables and natively compiled modules cannot be accessed": 41332,
     "Accessing memory optimized tables using the READ COMMITTED isolation level": 41368,
 }
-"""A part of the server's text for every number that is known here."""
+"""A part of the server's text for every number in the table."""
 
-# Each ends the transaction, as the server's text says, and asks to run it again.
+# Each ends the transaction, as the server's message says, and asks to run it again.
 _CONFLICT = ErrorCode(SnapshotConflict, ends=Ends.TRANSACTION)
 
 
 class SQLServerErrors(ErrorCodes):
     codes = {
-        # of the views of locks, which not every account may read; 262: VIEW DATABASE STATE in Azure SQL
+        # of the views of locks, which not every account may read; 262: VIEW DATABASE STATE (Azure
+        # SQL)
         **dict.fromkeys((300, 297, 262), ErrorCode(monitoring=_NEEDS_GRANT)),
         # "cannot obtain a LOCK resource at this time": the server's memory for locks is full.
         1204: ErrorCode(LockNotAvailable),
@@ -93,24 +94,24 @@ class SQLServerErrors(ErrorCodes):
         1205: ErrorCode(DeadlockDetected, ends=Ends.TRANSACTION),
         3960: _CONFLICT,  # update conflict under SNAPSHOT
         3961: _CONFLICT,  # "Snapshot isolation transaction failed": DDL of another transaction
-        # "Transaction is rolled back when accessing version store": the row versions had to make room
+        # "Transaction is rolled back when accessing version store": versions were removed for space
         3966: _CONFLICT,
-        # "Transaction aborted when accessing versioned row": the version that the snapshot needs is no
-        # more, or may not be read; of a persistent version store, on a readable secondary, of tempdb
+        # "Transaction aborted when accessing versioned row": the version that the snapshot needs is
+        # gone or not readable; in a persistent version store, on a readable secondary, in tempdb
         **dict.fromkeys((3907, 3949, 3958), _CONFLICT),
-        # "The transaction was terminated", by a change of the availability replica: rows that a
-        # snapshot needs are deleted
+        # "The transaction was terminated": the replica changed, and rows of the snapshot are
+        # deleted
         3948: _CONFLICT,
         # "Temporal tables": the times of a row's period "are based on the begin time of the
-        # transaction itself", which may be older than the change that this one has waited for.
+        # transaction itself", which may be before the change for which this transaction waited.
         13535: ErrorCode(SnapshotConflict),
-        # "Table hints", READUNCOMMITTED: "If you receive the error message 601 .. resolve it as you
-        # would a deadlock error".
+        # "Table hints", READUNCOMMITTED: "error message 601 .. resolve it as you would a deadlock
+        # error"
         601: ErrorCode(SnapshotConflict),
         3609: ErrorCode(ends=Ends.TRANSACTION),  # "The transaction ended in the trigger."
         # ".. the user transaction, if any, has been rolled back"
         3616: ErrorCode(ends=Ends.TRANSACTION),
-        # ".. and the transaction was rolled back": locks of the commit
+        # ".. and the transaction was rolled back": locks taken by the commit
         3940: ErrorCode(ends=Ends.TRANSACTION),
         # "Uncommittable transaction is detected .. The transaction is rolled back."
         3998: ErrorCode(ends=Ends.TRANSACTION),
@@ -119,8 +120,8 @@ class SQLServerErrors(ErrorCodes):
         # "Table hints", FORCESEEK: "If FORCESEEK causes no plan to be found, error 8622 is returned."
         _NO_SEEK: ErrorCode(in_lock=LockNotSupported, why=_WHY_NO_SEEK),
         # "Cannot use the ROW granularity hint on the table .. because locking at the specified
-        # granularity is inhibited."  "Table hints", ROWLOCK: "can't be used with a table that has a
-        # clustered columnstore index".
+        # granularity is inhibited": ROWLOCK "can't be used with a table that has a clustered
+        # columnstore index".
         651: ErrorCode(
             in_lock=LockNotSupported,
             why="the table has a clustered columnstore index, or its options do not allow row locks",
@@ -144,13 +145,13 @@ class SQLServerErrors(ErrorCodes):
         ),
     }
     # "SET XACT_ABORT", Remarks: "Depending upon the severity of the error, the entire transaction
-    # may be rolled back even when SET XACT_ABORT is OFF."  No number tells: 245 (conversion) ends
-    # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
-    # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
+    # may be rolled back even when SET XACT_ABORT is OFF."  No number shows it: 245 (conversion)
+    # ends the transaction, 2627 does not, but it does in a trigger, where XACT_ABORT is ON by
+    # default.  The driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
     every_error = EveryError.MAY_END
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
-        # pymssql's, and that of its lower layer, which its rollback() may raise
+        # pymssql's error, and that of its lower layer, which its rollback() may raise
         for number in (*orig.args[:1], getattr(orig, "number", None)):
             if isinstance(number, int):
                 return number

@@ -1,10 +1,10 @@
-"""The values of keys as values of their columns: the values that SQL Server looks up in an index.
+"""The values of keys as values of their columns: those that SQL Server looks up in an index.
 
-"Data type precedence": of two types in a comparison, the one of lower precedence is converted.  Where
+"Data type precedence": of two types in a comparison, the one of lower precedence is converted.  If
 that is the column, as varchar is for an nvarchar value, its index may not be sought: with a SQL_
-collation the whole index is scanned, and FORCESEEK is error 8622; with a Windows collation a range is
-sought, and rows in it are waited for that nobody has asked for.  Which type a driver sends is the
-driver's: nvarchar for an Enum or a Uuid kept as CHAR, whatever the column is.
+collation the whole index is scanned, and FORCESEEK is error 8622; with a Windows collation a range
+is sought, which waits for rows that were not requested.  The driver chooses the type: nvarchar for
+an Enum or a Uuid stored as CHAR, whatever the column is.
 https://learn.microsoft.com/sql/t-sql/data-types/data-type-precedence-transact-sql
 """
 
@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, TypeDecorator, cast
-from sqlalchemy.engine import Dialect
 from sqlalchemy.types import String, TypeEngine
 
-# At their greatest length: a longer value must be no row, and not the row of its first characters.
+# The greatest length: a longer value must find no row, not the row of its first characters.
 _LONGEST: Mapping[str, int] = {
     "VARCHAR": 8_000,
     "CHAR": 8_000,
@@ -26,7 +25,7 @@ _LONGEST: Mapping[str, int] = {
     "VARBINARY": 8_000,
     "BINARY": 8_000,
 }
-# As the mapping has them.  A DATETIME rounds to 1/300 s, a datetime2 value does not.
+# As in the mapping.  A DATETIME rounds to 1/300 s, a datetime2 value does not.
 _AS_DECLARED = frozenset(
     [
         "DATETIME",
@@ -67,19 +66,13 @@ class StoredKey(TypeDecorator[Any]):
 
 
 def _target_of(type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
-    """Return the type to cast to; None: one that cannot be cast to, or of which nothing is known."""
+    """Return the type for CAST, or None if there is none, or the type is unknown."""
     from sqlalchemy.dialects import mssql  # noqa: PLC0415  # loaded where it is used
 
-    name = type_.compile(dialect=_dialect()).partition("(")[0].split()[0].upper()
+    # As SQLAlchemy's is for SQL Server 2012 and later.
+    dialect = mssql.dialect(deprecate_large_types=True)  # type: ignore[no-untyped-call]
+    name = type_.compile(dialect=dialect).partition("(")[0].split()[0].upper()
     if name in _LONGEST:
         found: TypeEngine[Any] = getattr(mssql, name)(_LONGEST[name])
         return found
     return type_ if name in _AS_DECLARED else None
-
-
-def _dialect() -> Dialect:
-    from sqlalchemy.dialects import mssql  # noqa: PLC0415  # as above
-
-    # As SQLAlchemy's is for SQL Server 2012 and later.
-    found: Dialect = mssql.dialect(deprecate_large_types=True)  # type: ignore[no-untyped-call]
-    return found

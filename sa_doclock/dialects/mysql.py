@@ -1,4 +1,4 @@
-"""MySQL 8 and later, and 5.7 as far as it goes: PyMySQL, mysqlclient, aiomysql, asyncmy."""
+"""MySQL 8 and later, and partly 5.7: PyMySQL, mysqlclient, aiomysql, asyncmy."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from .waits import text_with_numbers
 # NOWAIT, SKIP LOCKED, FOR SHARE and OF: https://dev.mysql.com/doc/relnotes/mysql/8.0/en/news-8-0-1.html
 HAS_MODIFIERS = (8, 0, 1)
 
-# Line breaks in names and comments are written as \n there.
+# The server writes line breaks in names and comments as \n.
 _ENGINE = re.compile(r"^\) ENGINE=(\w+)", re.MULTILINE)
 _TABLEACCESS_DENIED = 1142  # ER_TABLEACCESS_DENIED_ERROR
-# MySQL names for a row lock the thread that wrote it down: the waiter, where the lock was implicit
-# (a row just inserted), or a purge thread.  So the thread comes from the transaction's lock on the
-# table, which it takes first and itself.
+# For a row lock, MySQL names the thread that recorded it: the waiter if the lock was implicit (on a
+# row just inserted), or a purge thread.  So the thread comes from the transaction's lock on the
+# table, which the transaction itself takes first.
 #
-# A GRANTED lock on the row itself, not on the gap before it, that the lock asked for cannot join.
+# A GRANTED lock on the row itself, not on the gap before it, which excludes the requested lock.
 # "X" is the row and its gap, "X,REC_NOT_GAP" the row alone.
 _HOLDERS = text("""
     SELECT /*+ MAX_EXECUTION_TIME(1000) */ t.processlist_id, TRUE, MAX(certain) FROM (
@@ -75,7 +75,7 @@ _CONNECTIONS = text("""
     processlist_host
     FROM performance_schema.threads AS t
     WHERE t.processlist_id IN :ids""").bindparams(bindparam("ids", expanding=True))
-# One row for each waiter: a queue of n waiters has n * n / 2 rows in data_lock_waits.
+# One row per waiter: a queue of n waiters has n * n / 2 rows in data_lock_waits.
 _ROW_WAITS = text("""
     SELECT /*+ MAX_EXECUTION_TIME(1000) SET_VAR(group_concat_max_len = 4294967295) */
     w.requesting, w.blocking,
@@ -95,8 +95,7 @@ _OWNERS = text("""
     FROM performance_schema.data_lock_waits) AS t
     JOIN performance_schema.data_locks AS own ON own.lock_type = 'TABLE'
     AND own.engine_transaction_id = t.id AND own.engine = t.engine""")
-# Tables and named locks.  Of two of these, an exclusive one blocks the other, also while it waits
-# itself.
+# Tables and named locks.  Here an exclusive request blocks others even while it waits itself.
 _OTHER_WAITS = text("""
     SELECT /*+ MAX_EXECUTION_TIME(1000) */ DISTINCT p.owner_thread_id, g.owner_thread_id,
     p.object_schema <> COALESCE(DATABASE(), ''), p.object_schema,
@@ -148,9 +147,9 @@ class MySQLMonitoring(InnoDBMonitoring):
 def _ids(
     blockers: Iterable[int], threads: Mapping[int, tuple[int | None, Any]], waiting: set[int]
 ) -> Iterator[int]:
-    """Yield the connections of these threads, but for threads of the server and ended ones.
+    """Yield the connections of these threads, except ended threads and the server's own.
 
-    0 is a transaction that was prepared, by XA, in a thread that has ended.  It does not wait.
+    0 stands for an XA transaction prepared by a thread that has ended.  It does not wait.
     """
     for blocker in blockers:
         pid, _ = threads.get(blocker, (None if blocker in waiting else 0, None))
@@ -159,7 +158,6 @@ def _ids(
 
 
 def _row_waits(connection: Connection) -> Iterator[tuple[Any, ...]]:
-    """Yield the thread that waits for a row, the threads it waits for, and the row's details."""
     rows = connection.execute(_ROW_WAITS).all()
     found = connection.execute(_OWNERS) if rows else ()
     owners = {str(transaction): thread for transaction, thread in found}
@@ -172,7 +170,6 @@ def _row_waits(connection: Connection) -> Iterator[tuple[Any, ...]]:
 def _connections_of(
     connection: Connection, threads: set[int]
 ) -> Mapping[int, tuple[int | None, Any]]:
-    """Return the connection of each thread, and how long its statement has run."""
     if not threads:
         return {}
     rows = connection.execute(_THREADS, {"threads": sorted(threads)})
@@ -180,12 +177,12 @@ def _connections_of(
 
 
 def _shown_engine(shown: Sequence[Any]) -> StorageEngine | None:
-    """Return the storage engine that SHOW CREATE TABLE tells; None where it tells none."""
+    """Return the storage engine in the answer to SHOW CREATE TABLE, or None."""
     _, definition, *of_view = shown
     if of_view:
         return StorageEngine(None)
     if not isinstance(definition, str):
-        definition = bytes(definition).decode()  # mysql-connector
+        definition = bytes(definition).decode()  # mysql-connector returns bytes
     found = _ENGINE.search(definition)
     return StorageEngine(found[1]) if found else None
 
@@ -197,7 +194,7 @@ class MySQLErrors(InnoDBErrors):
         1205: ErrorCode(LockNotAvailable, limit=Limit.LOCK),  # ER_LOCK_WAIT_TIMEOUT
         3572: ErrorCode(LockNotAvailable),  # ER_LOCK_NOWAIT
         3058: ErrorCode(DeadlockDetected),  # ER_USER_LOCK_DEADLOCK, of GET_LOCK
-        # to an account that may read no table, or columns alone
+        # for an account that may read no table, or only columns
         _TABLEACCESS_DENIED: ErrorCode(
             monitoring="the account needs GRANT SELECT ON performance_schema.*"
         ),
@@ -212,14 +209,14 @@ class MySQLErrors(InnoDBErrors):
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code = super().native_code(orig)
-        # Another primary of the group was first.  1180 can also be a full disk, say: InnoDB's own
-        # number in its text tells them apart.
+        # Another member of the group committed first.  1180 can also mean a full disk: InnoDB's
+        # number in the text distinguishes the two.
         if code == _ROLLBACK_DURING_COMMIT or (
             code == _ERROR_DURING_COMMIT and _HA_ERR_LOCK_DEADLOCK.search(str(orig.args[-1]))
         ):
             return 1213  # ER_LOCK_DEADLOCK
-        # The savepoint has ended with its transaction, which was in the way of another member of the
-        # group; MySQL says it of RELEASE SAVEPOINT and ROLLBACK TO SAVEPOINT.
+        # The savepoint ended with its transaction, which conflicted with another member of the
+        # group; MySQL reports it for RELEASE SAVEPOINT and ROLLBACK TO SAVEPOINT.
         if code in _ERROR_OF_ENGINE and _HA_ERR_NO_SAVEPOINT.search(str(orig.args[-1])):
             return 1213
         return code
@@ -238,9 +235,9 @@ class OldMySQLStatements(MySQLStatements):
 
 class MySQLWaits(InnoDBWaits):
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
-        # innodb_lock_wait_timeout counts whole seconds, and a setting of a connection
-        # goes back to the pool with it; the optimizer hint does neither.
-        # MySQL reads the first comment behind SELECT alone, and of two limits in it the first.
+        # innodb_lock_wait_timeout counts whole seconds, and a connection setting would return to
+        # the pool; the optimizer hint avoids both.  MySQL reads only the first comment after
+        # SELECT, and of two limits in it the first.
         program = " ".join(hint_comments_of(statement))
         limits = [milliseconds(seconds), *map(int, _EXECUTION_TIME.findall(program))]
         others = _EXECUTION_TIME.sub("", program).strip()
@@ -250,7 +247,7 @@ class MySQLWaits(InnoDBWaits):
 
 
 def _wait_for_name(seconds: float) -> TextClause:
-    # GET_LOCK counts whole seconds, and takes 0.3 for 0, which is no wait at all.
+    # GET_LOCK counts whole seconds, and rounds 0.3 to 0, which does not wait.
     whole = math.ceil(seconds)
     if whole == seconds:
         return text_with_numbers("SELECT GET_LOCK(:name, :whole)", whole=whole)
@@ -268,16 +265,16 @@ class MySQLLocks(InnoDBLocks):
     statements = MySQLStatements()
     waits = MySQLWaits()
     named_locks = InnoDBNamedLocks(_wait_for_name, errors)
-    # MySQL has no limit for an idle transaction, and one for an idle connection, which ends both:
+    # MySQL limits idle connections, not idle transactions; its limit ends both:
     # https://dev.mysql.com/doc/refman/en/server-system-variables.html#sysvar_wait_timeout
-    # Without the CAST the value is no integer any more, error 1232.
+    # Without the CAST, the value would not be an integer: error 1232.
     hold_limit = InnoDBHoldLimit(
         "wait_timeout", "CAST(LEAST(@@SESSION.wait_timeout, {limit}) AS UNSIGNED)"
     )
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
-        # SQLAlchemy before 2.0.45 writes LOCK IN SHARE MODE OF .., which no MySQL understands:
+        # SQLAlchemy before 2.0.45 renders LOCK IN SHARE MODE OF .., which no MySQL accepts:
         # https://github.com/sqlalchemy/sqlalchemy/issues/10134
         self._spells_share = hasattr(dialect, "use_mysql_for_share")
         if self._version < HAS_MODIFIERS:
@@ -294,7 +291,7 @@ class MySQLLocks(InnoDBLocks):
             raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
-        # It opens no read view, as information_schema would.
+        # Unlike information_schema, it opens no read view.
         statement = f"SHOW CREATE TABLE {quoted_name(connection, table)}"
         try:
             with self.asking(connection) as asked:
@@ -309,8 +306,8 @@ class MySQLLocks(InnoDBLocks):
         return super().storage_engine(connection, table)
 
     def asking_schema(self, connection: Connection) -> AbstractContextManager[Connection]:
-        # Since 8.0 the tables of information_schema are InnoDB's: to read them begins a transaction,
-        # and at REPEATABLE READ opens its read view.
+        # Since 8.0, information_schema consists of InnoDB tables: reading them begins a
+        # transaction, and at REPEATABLE READ opens its read view.
         return other_connection(connection)
 
     @property

@@ -1,4 +1,4 @@
-"""The named locks of a database, which a dialect may leave out, and their names at the server."""
+"""The named locks of a database, which a dialect may omit, and their names at the server."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from ..options import LockOptions
 
 
 class NamedLocks(ABC):
-    """Locks of names: a key in place of a row."""
+    """Locks of names: a key instead of a row."""
 
     end_with_transaction: ClassVar[bool] = True
-    """The end of the transaction releases them, and not a statement of ours."""
+    """The end of the transaction releases them, not a statement of ours."""
 
     @abstractmethod
     def take(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
-        """Take a named lock, held to the end of the transaction that the connection is in.
+        """Take a named lock, held to the end of the connection's transaction.
 
-        :param lock: ForUpdate, or SharedRead, for which an exclusive one may stand in; NoWait
-            comes as a modifier, with ``seconds`` None.
-        :returns: None when it is held; the error, where the server reports it by a value.
+        :param lock: ForUpdate, or SharedRead, for which an exclusive one may stand in; NoWait comes
+            as a modifier, with ``seconds`` None.
+        :returns: None when it is held; the error, if the server reports it by a value.
         :raises LockNotSupported: this server cannot give it.
         """
 
 
-# No letter that a server may take for another, and nothing that an SQL literal has to escape.
+# No letter that a server may confuse with another, and none that an SQL literal must escape.
 _NOT_PLAIN = re.compile(r"[^a-z0-9_.:/@+=,-]")
-_DIGITS = 32  # of SHA-256, 128 bits
-_MARK = "#"  # is not plain, so no key reads like the name of another
+_DIGITS = 32  # of SHA-256: 128 bits
+_MARK = "#"  # not a plain character, so no key looks like another key's name
 
 
 def short_name(key: str, longest: int) -> str:
@@ -52,19 +52,19 @@ def short_name(key: str, longest: int) -> str:
     return f"{readable[: longest - _DIGITS - len(_MARK)]}{_MARK}{digest}"
 
 
-# The keys that this process has asked for: a server knows them by other names.
+# The keys that this process asked for: a server knows them by other names.
 _KEPT = 1_000
-_LONGEST = 255  # characters; of a longer one lock_waits() tells the name at the server
-# Global: a name does not depend on the engine, and lock_waits() asks over an engine of its own.
-# Threads: changed and copied under the lock; to look for a name is one operation of the dict.
+_LONGEST = 255  # characters; for a longer key, lock_waits() shows the server's name
+# Global: a name does not depend on the engine, and lock_waits() may use another engine.
+# Threads: changed and copied under the lock; looking up a name is one operation of the dict.
 _keys: dict[str, str] = {}
 _changing = Lock()
 
 
 def remember_key(key: str, name: str) -> None:
-    """Remember the key that a server knows by this name, so that lock_waits() can tell it.
+    """Remember the key that a server knows by this name, so that lock_waits() can show it.
 
-    The names of dialects are short; of keys that a program makes out of a form any may be long.
+    Names of dialects are short; keys that a program builds from a form may be long.
     """
     if name not in _keys and len(key) <= _LONGEST:
         with _changing:
@@ -74,6 +74,6 @@ def remember_key(key: str, name: str) -> None:
 
 
 def recent_keys() -> Mapping[str, str]:
-    """Return the last keys that this process has asked for, by their names at the server."""
+    """Return the latest keys of this process, by their names at the server."""
     with _changing:
         return dict(_keys)

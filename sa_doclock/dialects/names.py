@@ -12,9 +12,9 @@ SCHEMA_OPTION: Final = "schema_translate_map"
 
 
 def schema_translation(*options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the ``schema_translate_map`` of these execution options as an option, if there is one.
+    """Return the ``schema_translate_map`` in these execution options as an option, or {}.
 
-    :param options: of engine, session, statement ...: the last that has it is in force.
+    :param options: of engine, session, statement ...: the last one with a map is in force.
     """
     found = [given[SCHEMA_OPTION] for given in options if SCHEMA_OPTION in given]
     return {SCHEMA_OPTION: found[-1]} if found else {}
@@ -23,7 +23,7 @@ def schema_translation(*options: Mapping[str, Any]) -> Mapping[str, Any]:
 def translated_schema(table: TableClause, *options: Mapping[str, Any]) -> str | None:
     """Return the table's schema under these execution options; see :func:`schema_translation`.
 
-    SQLAlchemy translates the schema of a Table, and not that of a ``table()``.
+    SQLAlchemy translates the schema of a Table, but not that of a ``table()``.
     """
     if not isinstance(table, Table):
         return table.schema
@@ -33,7 +33,7 @@ def translated_schema(table: TableClause, *options: Mapping[str, Any]) -> str | 
 
 
 def translated_table(table: Any, *options: Mapping[str, Any]) -> Any:
-    """Return the table, by its name alone if these execution options give it another schema."""
+    """Return the table, as a mere name if these execution options give it another schema."""
     schema = translated_schema(table, *options)
     return table if schema == table.schema else table_named(table.name, schema=schema)
 
@@ -46,6 +46,6 @@ def schema_of(connection: Connection, table: Table) -> str | None:
 
 
 def quoted_name(connection: Connection, table: Table) -> str:
-    """Return the table's name with its schema, as it stands in a statement of this connection."""
+    """Return the table's name with its schema, as in a statement of this connection."""
     quote = connection.dialect.identifier_preparer.quote
     return ".".join(quote(part) for part in (schema_of(connection, table), table.name) if part)

@@ -1,4 +1,4 @@
-"""The strategies of all databases, and that of an engine."""
+"""The strategies of all databases, and the strategy of an engine."""
 
 from __future__ import annotations
 
@@ -21,22 +21,15 @@ from ..sqlalchemy_internals import with_variant
 from .base import AUTOCOMMIT, Locked, LockStrategy, levels_for
 from .compatible_servers import find_server
 from .lock_statements import has_hints
-from .mariadb import MariaDBLocks
-from .mssql import SQLServerLocks
-from .mysql import MySQLLocks
-from .postgresql import PostgreSQLLocks
-from .sqlite import SQLiteLocks
 
 ENTRY_POINT_GROUP = "sa_doclock.dialects"
 """The entry points by which other packages add a LockStrategy."""
 
-_BUILT_IN = (PostgreSQLLocks, MySQLLocks, MariaDBLocks, SQLServerLocks, SQLiteLocks)
-# What a statement carries for all databases, whichever it is sent to.
+# A statement carries these for all databases, whichever executes it.
 _TEXTS = ("texts", "by_keys_hint")
-# Global, since sessions, gates and plain functions ask for the strategy of the same engine, and
-# the answers of its server must not be asked for again.  An entry goes with its engine.
-# Threads: of two threads that ask a server at once both get the strategy of the first that is
-# done.
+# Global: sessions, gates and plain functions need the strategy of the same engine, and must not ask
+# its server again.  An entry lives as long as its engine.
+# Threads: if two threads ask a server at once, both get the strategy of the first to finish.
 strategies: WeakKeyDictionary[Dialect, LockStrategy] = WeakKeyDictionary()
 _strategies_lock = Lock()
 
@@ -46,29 +39,37 @@ _strategies_lock = Lock()
 def strategy_classes() -> dict[str, type[LockStrategy]]:
     """Return all strategies by the names of their databases; a built-in one wins.
 
-    The dict is global, as the entry points are: they do not change while a program runs.
+    The dict is global, like the entry points, which do not change while a program runs.
     """
+    # Imported for the first engine or statement, so that ``import sa_doclock`` is fast.
+    from .mariadb import MariaDBLocks  # noqa: PLC0415
+    from .mssql import SQLServerLocks  # noqa: PLC0415
+    from .mysql import MySQLLocks  # noqa: PLC0415
+    from .postgresql import PostgreSQLLocks  # noqa: PLC0415
+    from .sqlite import SQLiteLocks  # noqa: PLC0415
+
+    built_in = (PostgreSQLLocks, MySQLLocks, MariaDBLocks, SQLServerLocks, SQLiteLocks)
     found: dict[str, type[LockStrategy]] = {}
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        with suppress(ImportError):  # raised by strategy_for(), for this database alone
+        with suppress(ImportError):  # strategy_for() raises it, for this database only
             found[point.name] = point.load()
-    return found | {strategy.name: strategy for strategy in _BUILT_IN}
+    return found | {strategy.name: strategy for strategy in built_in}
 
 
 def strategy_class(dialect: Dialect) -> type[LockStrategy] | None:
-    """Return the class of this database's strategy; None where nothing is known of it."""
+    """Return the strategy class for this database, or None."""
     return strategy_classes().get(product_of(dialect))
 
 
 def strategy_for(bind: Engine | Connection) -> LockStrategy:
-    """Return the strategy of this engine's database, the same object every time.
+    """Return the strategy of this engine's database, always the same object.
 
-    The first call for an engine may check out a connection: only a server that answered
-    says whether it is MySQL or MariaDB, and its default isolation level.  A Connection
-    that is given stays as it is; see ``LockStrategy.asking()``.
+    The first call for an engine may check out a connection: only a server that has answered shows
+    whether it is MySQL or MariaDB, and its default isolation level.  A given Connection stays
+    unchanged; see ``LockStrategy.asking()``.
 
-    :raises LockNotSupported: nothing is known of this database, or SQLAlchemy's dialect does not
-        connect to the product that answers; or the server cannot be asked.
+    :raises LockNotSupported: no lock dialect is registered for this database, or SQLAlchemy's
+        dialect does not connect to the product that answers; or the server cannot be asked.
     """
     strategy = strategies.get(bind.dialect)
     if strategy is not None:
@@ -89,7 +90,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
             strategy = strategy_classes()[product_of(bind.dialect)](bind.dialect)
             return _learn(bind.dialect, strategy, connection)
     except AssertionError as error:
-        # SQLAlchemy's dialect for PostgreSQL has found no version that it knows in this text.
+        # SQLAlchemy's dialect for PostgreSQL found no version that it knows in this text.
         other = find_server(bind.dialect.name, str(error))
         if other is None:
             raise
@@ -100,9 +101,9 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
 
 
 def find_strategy(connection: Connection) -> LockStrategy | None:
-    """Return the strategy of this connection's database; None where nothing is known of it.
+    """Return the strategy of this connection's database, or None.
 
-    None too where the server cannot be asked: a lock asks again, and raises why.
+    None also if the server cannot be asked: a lock asks again, and raises the reason.
     """
     strategy = strategies.get(connection.dialect)
     if strategy is None and product_of(connection.dialect) in strategy_classes():
@@ -112,14 +113,14 @@ def find_strategy(connection: Connection) -> LockStrategy | None:
 
 
 def product_of(dialect: Dialect) -> str:
-    """Return the database's name; only a dialect that has connected tells MariaDB from MySQL."""
+    """Return the database's name; only a connected dialect distinguishes MariaDB from MySQL."""
     return "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
 
 
 def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> LockStrategy:
-    """Ask the server of an engine for the facts of its strategy, and remember the strategy.
+    """Ask an engine's server for the facts of its strategy, and remember the strategy.
 
-    :param dialect: the engine's; a connection of our own has another one.
+    :param dialect: the engine's; a separate connection of ours has another one.
     """
     if "isolation_level" not in connection.get_execution_options():
         try:
@@ -133,11 +134,11 @@ def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> 
 
 
 def _check_texts(strategy: LockStrategy) -> None:
-    """Refuse texts of statements that are set for an engine alone, and would not be sent.
+    """Refuse texts of statements that are set only for an engine, because they would not be sent.
 
-    A statement is built before its engine is known, and has the texts of all databases.
+    Statements are built before their engine is known, with the texts of all databases.
 
-    :raises TypeError: there are some.
+    :raises TypeError: there is such a text.
     """
     ours, of_class = strategy.statements, type(strategy).statements
     for fact in _TEXTS:
@@ -153,12 +154,12 @@ def _remember(dialect: Dialect, strategy: LockStrategy) -> LockStrategy:
         return strategies.setdefault(dialect, strategy)
 
 
-# Threads: as above.  A type belongs to a mapping, and stays as it is.
+# Threads: as above.  A type belongs to a mapping, and does not change.
 @lru_cache(maxsize=1_000)
 def parameter_type(type_: TypeEngine[Any]) -> TypeEngine[Any]:
-    """Return the type by which the value of a key is sent, for the type of its column.
+    """Return the type by which to send the value of a key, for the type of its column.
 
-    It is the same object where no database needs another.
+    It is the same object if no database needs another.
     """
     for strategy in strategy_classes().values():
         as_sent = strategy.statements.key_type(type_)
@@ -168,7 +169,7 @@ def parameter_type(type_: TypeEngine[Any]) -> TypeEngine[Any]:
 
 
 def known_strategies() -> list[LockStrategy]:
-    """Return the strategies of all engines so far, copied at once: there may be another meanwhile."""
+    """Return a copy of the strategies of all engines so far: another thread may add one."""
     dialects = (reference() for reference in strategies.keyrefs())
     found = (strategies.get(dialect) for dialect in dialects if dialect is not None)
     return [strategy for strategy in found if strategy is not None]
@@ -192,7 +193,7 @@ def may_wait(strategy: LockStrategy, lock: LockOptions) -> bool:
 def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
     """Yield the hints for a SELECT of many keys, with SQLAlchemy's names of their dialects.
 
-    :param index: the name of the index on the key; None where it is not known.
+    :param index: the name of the index on the key, or None.
     """
     for strategy in strategy_classes().values():
         if strategy.statements.by_keys_hint is not None and index is not None:
@@ -202,7 +203,7 @@ def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
 # Threads: caches of constants.
 @cache
 def suffixed() -> tuple[type[LockStrategy], ...]:
-    """Return the strategies whose locks are text at the end of a SELECT."""
+    """Return the strategies whose locks are a suffix of a SELECT."""
     return tuple(
         known
         for known in strategy_classes().values()

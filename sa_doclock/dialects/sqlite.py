@@ -1,8 +1,8 @@
 """SQLite 3 by file, in WAL or rollback-journal mode: sqlite3, aiosqlite, pysqlcipher.
 
-There are no row locks.  The lock is the transaction's: BEGIN IMMEDIATE is the write lock
-on the whole file, BEGIN followed by a read is a snapshot (WAL) or a lock that keeps
-writers from committing (rollback journal).  Either is stronger than the requested lock.
+There are no row locks; the transaction has the lock.  BEGIN IMMEDIATE is the write lock on the
+whole file; BEGIN followed by a read is a snapshot (WAL), or a lock that prevents writers from
+committing (rollback journal).  Both are stronger than the requested lock.
 """
 
 from __future__ import annotations
@@ -54,15 +54,14 @@ _SHARED_CONNECTION = (
     "all sessions of this engine share this one connection, and so one transaction and its locks. "
     "Use a database file"
 )
-# The first has one connection for all sessions, the second for all of a thread: the commit of one
-# session is that of the others too.
+# One connection for all sessions, or per thread: a commit also commits other sessions' changes.
 _SHARING_POOLS = (StaticPool, SingletonThreadPool)
 # In Connection.info: the number of rows that it had written when its transaction began.
 _CHANGES = "sa_doclock.changes"
-_OWN_BEGIN = "sa_doclock.own_begin"  # the same: whether before_savepoint() has sent BEGIN
-_WRITABLE = "sa_doclock.writable"  # the same: whether the file is known to be
+_OWN_BEGIN = "sa_doclock.own_begin"  # also there: whether before_savepoint() sent BEGIN
+_WRITABLE = "sa_doclock.writable"  # also there: whether the file is known to be writable
 # In a transaction that has not read: after a read, SQLite does not wait for the write lock.  It
-# does nothing more, except with auto_vacuum = INCREMENTAL, where it frees one page at most:
+# does nothing else, except that it frees one page at most with auto_vacuum = INCREMENTAL:
 # https://www.sqlite.org/pragma.html#pragma_incremental_vacuum
 _TAKE_WRITE_LOCK = "PRAGMA incremental_vacuum(1)"
 _WRITE_LOCK_OF_SCHEMA = "PRAGMA {}.incremental_vacuum(1)"
@@ -98,8 +97,9 @@ class SQLiteErrors(ErrorCodes):
         code: int | None = getattr(orig, "sqlite_errorcode", None)
         if code is not None:
             return code if code in self.codes else code & 0xFF  # the primary code
-        # sqlite_errorcode came with Python 3.11, https://docs.python.org/3/whatsnew/3.11.html#sqlite3;
-        # before it the text is all there is, and cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
+        # sqlite_errorcode exists since Python 3.11,
+        # https://docs.python.org/3/whatsnew/3.11.html#sqlite3; before, there is only the text,
+        # which does not distinguish SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
         text = str(orig).partition(":")[0]  # ".. is locked: lk_order"
         return (
             _CODES_ON_PYTHON_3_10.get(text) if isinstance(orig, sqlite3.OperationalError) else None
@@ -127,12 +127,12 @@ class SQLiteStatements(LockStatements):
 
 class SQLiteStatus(TransactionStatus):
     def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
-        # SQLite rolls the whole transaction back by itself after ON CONFLICT ROLLBACK,
-        # RAISE(ROLLBACK), an interrupt or a full disk, and no error number tells:
+        # SQLite itself rolls back the whole transaction after ON CONFLICT ROLLBACK,
+        # RAISE(ROLLBACK), an interrupt or a full disk, and no error number shows it:
         # https://www.sqlite.org/lang_transaction.html
         driver: Any = connection.connection.driver_connection
         try:
-            # Only the second name fails where sqlite3's connection is closed.
+            # On a closed connection of sqlite3, only the second attribute raises.
             return bool(driver.in_transaction) or driver.total_changes < 0
         except (sqlite3.Error, ValueError):  # aiosqlite
             return None
@@ -145,8 +145,8 @@ class SQLiteLifecycle(TransactionLifecycle):
         connection.info[_OWN_BEGIN] = False
 
     def before_savepoint(self, connection: Connection) -> None:
-        # A SAVEPOINT outside of a transaction is one itself: its RELEASE would commit,
-        # and give up locks that the session still counts on.
+        # A SAVEPOINT outside a transaction starts one: its RELEASE would commit, and release locks
+        # that the session still counts on.
         driver: Any = connection.connection.driver_connection
         if not driver.in_transaction:
             connection.exec_driver_sql("BEGIN")
@@ -157,16 +157,17 @@ class SQLiteLifecycle(TransactionLifecycle):
         # open after close(), with the lock on the file.
         if cursor is not None:
             cursor.close()
-        # SQLITE_BUSY at COMMIT leaves the transaction open, with a lock that keeps every
-        # other connection out, while SQLAlchemy returns the connection without a ROLLBACK.
+        # SQLITE_BUSY at COMMIT leaves the transaction open, with a lock that excludes every other
+        # connection, while SQLAlchemy returns the connection without a ROLLBACK.
         driver: Any = connection.connection.driver_connection
         if driver.in_transaction:
             connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
 
     def closed_to_forks(self, connection: Connection) -> Callable[[Engine], str | None] | None:
-        # SQLite keeps the locks of a process on a file in one table, which a fork inherits.  A new
-        # connection there believes in a lock that the system has not given to its process: it reads
-        # under none, and never gets one to write.  findInodeInfo() and unixLock() in src/os_unix.c;
+        # SQLite keeps a process's locks on a file in one table, which a fork inherits.  A new
+        # connection in the child then relies on a lock that the system did not give to its process:
+        # it reads without a lock, and can never write.  findInodeInfo() and unixLock() in
+        # src/os_unix.c;
         # https://www.sqlite.org/howtocorrupt.html#_carrying_an_open_database_across_a_fork_
         driver: Any = connection.connection.driver_connection
         file = _file_of(connection.engine)
@@ -179,7 +180,6 @@ _IN_FORK: Final = "the forked process inherited SQLite's record of the file lock
 
 
 def _file_of(engine: Engine) -> str | None:
-    """Return the file of the database, as the URL names it; None: it is in memory."""
     name = engine.url.database if engine.dialect.name == SQLiteLocks.name else None
     in_memory = not name or ":memory:" in name or "mode=memory" in str(engine.url)
     return None if in_memory else name
@@ -204,7 +204,7 @@ class SQLiteWaits(LockWaits):
         few_rows: bool = False,
     ) -> AbstractContextManager[None]:
         if base_of(lock) is LockOptions.ForUpdate:
-            return nullcontext()  # begin() or join() has waited: who may write waits for nobody
+            return nullcontext()  # begin() or join() has waited: the writer need not wait again
         return _limited(connection, lock, seconds)
 
     def sent_around(
@@ -220,21 +220,21 @@ class SQLiteWaits(LockWaits):
 
 
 def _limit_of(lock: LockOptions, seconds: float | None) -> int | None:
-    """Return the milliseconds that a lock may wait for the file; None: as the connection is made."""
+    """Return how many milliseconds a lock may wait for the file; None: the connection's own timeout."""
     if LockOptions.NoWait in lock:
         return 0
     return None if seconds is None else milliseconds(seconds)
 
 
 def _limit(connection: Connection) -> int:
-    # Past SQLAlchemy, by which it would cost as much as the lock itself, read, set and put back.
+    # Not by SQLAlchemy, where reading, setting and restoring it would cost as much as the lock.
     ((limit,),) = ask_driver(connection, _READ_LIMIT)
     return int(limit)
 
 
 @contextmanager
 def _limited(connection: Connection, lock: LockOptions, seconds: float | None) -> Iterator[None]:
-    """Have the connection wait for the file in this block as long as the lock may."""
+    """Limit the connection's wait for the file in this block to the lock's limit."""
     limit = _limit_of(lock, seconds)
     if limit is None:
         yield
@@ -251,7 +251,6 @@ def _limited(connection: Connection, lock: LockOptions, seconds: float | None) -
 def _send_limited(
     connection: Connection, lock: LockOptions, seconds: float | None, statement: str
 ) -> None:
-    """Send a statement that takes the write lock of a file, as long as the lock may wait for it."""
     with _limited(connection, lock, seconds):
         try:
             connection.exec_driver_sql(statement).close()
@@ -261,7 +260,7 @@ def _send_limited(
 
 
 def _refuse_read_only(error: OperationalError) -> None:
-    # No error of a driver where the lock is that of a statement of the program's own.
+    # If the program's own statement locks, there is no error of a driver.
     if error.orig is not None and SQLiteLocks.errors.native_code(error.orig) == _SQLITE_READONLY:
         raise LockNotSupported(_READ_ONLY) from error
 
@@ -280,15 +279,15 @@ class SQLiteLocks(LockStrategy):
     statements = SQLiteStatements()
     status = SQLiteStatus()
     lifecycle = SQLiteLifecycle()
-    # SQLITE_ERROR, as of any other mistake
+    # SQLITE_ERROR, as after any other mistake
     marks = SavepointMarks(lambda error: "no such savepoint" in str(error.orig))
     waits = SQLiteWaits()
     named_locks = SQLiteNamedLocks()
     # "SQLite uses a more general dynamic type system": https://www.sqlite.org/datatype3.html
     limits_by_type = False
-    # The clock of the process, in milliseconds: "The 'now' argument to date and time functions always
-    # returns exactly the same value for multiple invocations within the same sqlite3_step() call"
-    # and is in UTC: https://www.sqlite.org/lang_datefunc.html
+    # The clock of the process, in milliseconds, in UTC: "The 'now' argument to date and time
+    # functions always returns exactly the same value for multiple invocations within the same
+    # sqlite3_step() call": https://www.sqlite.org/lang_datefunc.html
     clock = ServerClock("strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'", DateTime)
 
     def check_support(self, lock: LockOptions) -> None:
@@ -304,8 +303,8 @@ class SQLiteLocks(LockStrategy):
         *,
         adopted: bool = False,
     ) -> None:
-        # An ATTACHed file has a write lock of its own, and may be opened read-only.  BEGIN IMMEDIATE
-        # takes that of each file that may be written, and says nothing of the others:
+        # An ATTACHed file has its own write lock, and may be read-only.  BEGIN IMMEDIATE takes the
+        # lock of each writable file, and ignores the others:
         # https://www.sqlite.org/lang_attach.html
         schema = schema_of(connection, table)
         if schema is not None and lock is not None and base_of(lock) is LockOptions.ForUpdate:
@@ -313,7 +312,7 @@ class SQLiteLocks(LockStrategy):
             _send_limited(connection, lock, seconds, _WRITE_LOCK_OF_SCHEMA.format(quoted))
 
     def check_autocommit(self, connection: Connection) -> None:
-        # autocommit came with Python 3.12, and its default is an int:
+        # autocommit exists since Python 3.12, and its default is an int:
         # https://docs.python.org/3/library/sqlite3.html#sqlite3.Connection.autocommit
         if getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
             raise LockNotSupported(AUTOCOMMIT)
@@ -323,7 +322,8 @@ class SQLiteLocks(LockStrategy):
         driver: Any = adapted.driver_connection
         if isinstance(connection.engine.pool, _SHARING_POOLS):
             _refuse_shared(connection)
-        self._refuse_unlocked(connection)
+        if _LOCKS_FILE not in self.findings:  # asked once of an engine
+            self._refuse_unlocked(connection)
         if driver.in_transaction:
             self._go_on(connection, lock, seconds)
             return
@@ -333,16 +333,15 @@ class SQLiteLocks(LockStrategy):
 
     def _refuse_unlocked(self, connection: Connection) -> None:
         """:raises LockNotSupported: another connection of this engine could take the same lock."""
-        if _LOCKS_FILE not in self.findings:
-            if _may_have_no_locks(connection.engine) and not _excludes_others(connection):
-                raise LockNotSupported(_NO_FILE_LOCKS)
-            self.findings[_LOCKS_FILE] = True
+        if _may_have_no_locks(connection.engine) and not _excludes_others(connection):
+            raise LockNotSupported(_NO_FILE_LOCKS)
+        self.findings[_LOCKS_FILE] = True
 
     def _send_begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is not LockOptions.ForUpdate:
-            connection.exec_driver_sql("BEGIN")  # waits for nobody: the first SELECT may
+            connection.exec_driver_sql("BEGIN")  # does not wait: the first SELECT may
             return
-        limited = seconds is not None or LockOptions.NoWait in lock  # mostly not: without a call
+        limited = seconds is not None or LockOptions.NoWait in lock  # usually not: saves a call
         with _limited(connection, lock, seconds) if limited else nullcontext():
             try:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -355,13 +354,13 @@ class SQLiteLocks(LockStrategy):
                 raise
 
     def _go_on(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
-        # An engine hook or sqlite3's autocommit=False has sent BEGIN just now, or an after_begin
-        # listener of the program has written, which must not be lost.
+        # An engine hook or sqlite3's autocommit=False has just sent BEGIN, or an after_begin
+        # listener has written, and that write must not be lost.
         driver: Any = connection.connection.driver_connection
         for_update = base_of(lock) is LockOptions.ForUpdate
         written = driver.total_changes != connection.info.get(_CHANGES)
         if not written and (connection.info.get(_OWN_BEGIN) or not for_update):
-            connection.exec_driver_sql("ROLLBACK")  # the hook's may be BEGIN IMMEDIATE
+            connection.exec_driver_sql("ROLLBACK")  # the hook may have sent BEGIN IMMEDIATE
             self._send_begin(connection, lock, seconds)
         elif for_update:
             _send_limited(connection, lock, seconds, _TAKE_WRITE_LOCK)
@@ -378,10 +377,11 @@ class SQLiteLocks(LockStrategy):
         if isinstance(connection.engine.pool, _SHARING_POOLS):
             _refuse_shared(connection)
         driver: Any = connection.connection.driver_connection
-        if not driver.in_transaction:  # sqlite3 runs a SELECT outside of any
+        if not driver.in_transaction:  # sqlite3 runs a SELECT outside any transaction
             self.begin(connection, lock, seconds)
             return True
-        self._refuse_unlocked(connection)
+        if _LOCKS_FILE not in self.findings:
+            self._refuse_unlocked(connection)
         super().join(connection, lock, seconds, level, opened_for, header)
         opened, wanted = base_of(opened_for or LockOptions.None_), base_of(lock)
         if opened is LockOptions.SharedRead and wanted is LockOptions.ForUpdate:
@@ -390,8 +390,8 @@ class SQLiteLocks(LockStrategy):
                 "Take the ForUpdate lock first, or in a transaction of its own"
             )
         if opened is LockOptions.None_ and wanted is not LockOptions.SnapshotRead:
-            # BEGIN IMMEDIATE cannot be sent any more.  An UPDATE of no row takes the same
-            # lock, and fails with 517 if the rows read before it are not the newest.
+            # It is too late for BEGIN IMMEDIATE.  An UPDATE of no row takes the same lock, and
+            # fails with 517 if earlier reads are outdated.
             with _limited(connection, lock, seconds):
                 try:
                     _take_write_lock(connection, header)
@@ -402,9 +402,9 @@ class SQLiteLocks(LockStrategy):
 
 
 def _may_be_read_only(engine: Engine) -> bool:
-    """Return whether the file may be opened read-only: by a URI, or by who may not write it.
+    """Return whether the file may be opened read-only: by a URI, or for lack of permission.
 
-    True too where the program opens it, by ``creator=`` or in a listener for ``do_connect``.
+    True also if the program opens it, by ``creator=`` or in a listener for ``do_connect``.
     """
     file = engine.url.database
     if _may_have_no_locks(engine):
@@ -415,15 +415,15 @@ def _may_be_read_only(engine: Engine) -> bool:
 
 
 def _may_have_no_locks(engine: Engine) -> bool:
-    """Return whether parameters of a URI, or the program's own connect, may switch locks off."""
+    """Return whether parameters of a URI, or the program's own connect, may disable locks."""
     by_url = connects_by_url(engine.pool) and not engine.dialect.dispatch.do_connect
     return not by_url or (engine.url.database or "").startswith("file:")
 
 
 def _excludes_others(connection: Connection) -> bool:
-    """Return whether one of two other connections waits for the other, which no PRAGMA tells.
+    """Return whether one of two other connections waits for the other; no PRAGMA shows it.
 
-    True too where the file is read-only, or the database is in memory: no other connection has it then.
+    True also if the file is read-only, or the database is in memory.
     """
     if _IMMUTABLE.search(str(connection.engine.url)):
         return False
@@ -458,15 +458,15 @@ def _take_write_lock(connection: Connection, table: Table | None) -> None:
     try:
         connection.execute(update(table).where(false()).values(keys))
     except OperationalError as error:
-        # Python 3.10 has no code; there a lock that is held refuses the second way too.
+        # Python 3.10 has no code; a held lock also refuses the second way.
         if getattr(error.orig, "sqlite_errorcode", _SQLITE_ERROR) != _SQLITE_ERROR:
             raise
-        # A view, which has no UPDATE.  That statement alone is undone.
+        # A view, which has no UPDATE.  Only that statement is undone.
         _write_user_version(connection, connection.schema_for_object(table))
 
 
 def _write_user_version(connection: Connection, schema: str | None) -> None:
-    # There may be no table at all.  The number is the program's own; it stays as it is.
+    # There may be no table at all.  The number is the program's; it stays unchanged.
     prefix = "" if schema is None else connection.dialect.identifier_preparer.quote(schema) + "."
     number = connection.exec_driver_sql(f"PRAGMA {prefix}user_version").scalar_one()
     connection.exec_driver_sql(f"PRAGMA {prefix}user_version = {int(number)}")

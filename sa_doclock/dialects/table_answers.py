@@ -1,4 +1,4 @@
-"""Answers about tables, each kept until DDL may have changed it."""
+"""Answers about tables, each cached until DDL may have changed it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from sqlalchemy.pool import NullPool
 
 T = TypeVar("T")
 
-# Other processes send DDL too, and no answer of the server tells of it: FOR UPDATE of a MyISAM table
-# brings no warning, and PyMySQL, mysqlclient and aiomysql do not pass SERVER_STATUS_IN_TRANS of rows on.
+# Other processes execute DDL too, and no answer of the server shows it: FOR UPDATE of a MyISAM
+# table returns no warning, and PyMySQL, mysqlclient and aiomysql do not expose
+# SERVER_STATUS_IN_TRANS of rows.
 _LIFETIME = 60.0  # seconds
 _ANSWERS: Final = "sa_doclock.table_answers"  # in Connection.info
-# The text of a program, anywhere: a comment or SET STATEMENT may stand in front.
+# Anywhere in a program's text: a comment or SET STATEMENT may come first.
 _DDL: Final = re.compile(r"\b(?:ALTER|CREATE|DROP|IMPORT|RENAME)\b", re.IGNORECASE)
 
 
@@ -29,20 +30,20 @@ class _Answer(NamedTuple):
 
 
 class _SentDDL:
-    """The DDL that SQLAlchemy sends in this process.
+    """The DDL that SQLAlchemy executes in this process.
 
-    :ivar age: another object after each statement.
+    :ivar age: a new object after each statement.
     """
 
     def __init__(self) -> None:
         self.age = object()
-        # Threads: add(), discard() and copy() of a set are atomic, also without a GIL.
+        # Threads: add(), discard() and copy() of a set are atomic, even without a GIL.
         self._senders: set[ref[Connection]] = set()
         self._first = Lock()
         self._listening = False
 
     def listen(self) -> None:
-        """Listen to all engines, as the DDL of a program may have an engine of its own."""
+        """Listen to all engines: DDL may use a separate one."""
         if not self._listening:
             with self._first:
                 if not self._listening:
@@ -51,7 +52,7 @@ class _SentDDL:
                     self._listening = True
 
     def is_open(self) -> bool:
-        """Return whether some is still to be executed or committed: others see the tables as before it."""
+        """Return whether DDL is uncommitted or not yet executed: others still see the old tables."""
         for sender in self._senders.copy():
             connection = sender()
             if connection is None or not connection.in_transaction():
@@ -71,9 +72,9 @@ _sent_ddl: Final = _SentDDL()  # Threads: see there
 def kept_answer(
     findings: MutableMapping[Any, Any], connection: Connection, question: Any, ask: Callable[[], T]
 ) -> T:
-    """Return the answer of the server, asked again after DDL, on another connection, and each minute.
+    """Return the server's answer; it is asked again after DDL, on another connection, and each minute.
 
-    :param findings: those of the strategy, for a pool that keeps no connection.
+    :param findings: the strategy's, for a pool that keeps no connection.
     :param ask: asks; the answer None is not kept.
     """
     pooled = not isinstance(connection.engine.pool, NullPool)

@@ -11,7 +11,7 @@ from ..options import LockOptions
 
 
 class TransactionLifecycle:
-    """The steps that SQLAlchemy and the driver leave out.  Here they leave out none."""
+    """The steps that SQLAlchemy and the driver omit.  By default they omit none."""
 
     kept_by_prepare: ClassVar[frozenset[LockOptions]] = frozenset()
     """The locks that a prepared transaction keeps until its second phase, whatever it has written."""
@@ -19,41 +19,41 @@ class TransactionLifecycle:
     def begun(self, connection: Connection, *, lent: bool) -> None:
         """Note the state of a connection whose transaction begins now, before the program's listeners.
 
-        Where the server goes by the time of the begin, have it begin now.
+        If the server stores the time of the begin, make it begin now.
 
-        :param lent: the program has begun it, perhaps before, and must find it as it is.
+        :param lent: the program has begun it, perhaps earlier, and must find it unchanged.
         """
 
     def before_savepoint(self, connection: Connection) -> None:
-        """Send the statement that a SAVEPOINT needs in front of it."""
+        """Send the statement that a SAVEPOINT needs before it."""
 
     def commit_failed(self, connection: Connection, cursor: Any = None) -> None:
-        """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not.
+        """End a transaction that a failed COMMIT has left open, which SQLAlchemy does not.
 
         Called after an interruption too, before SQLAlchemy closes the connection.
 
-        :param cursor: of the statement that was interrupted.
+        :param cursor: of the interrupted statement.
         """
 
     def before_rollback(self, connection: Connection) -> None:
-        """Have a transaction for the ROLLBACK that follows, where that is an error without one.
+        """Ensure a transaction for the ROLLBACK that follows, if that is an error without one.
 
-        Called where an error, or a foreign statement, may have ended the transaction.
+        Called if an error, or a foreign statement, may have ended the transaction.
         """
 
     def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
         """Return whether the driver's error has left the answer to its statement unread.
 
-        Then the connection is lost: who reads there next may get that answer for another one.
-        False: it has not, or nobody can tell.
+        Then the connection is lost: the next reader may get that answer for another one.  False: it
+        has not, or the driver cannot tell.
         """
         return False
 
     def descriptor(self, driver_connection: Any) -> int | None:
         """Return the file descriptor of the driver's connection to its server.
 
-        In a forked process it is pointed at the null device.  None: there is none, or the driver
-        tells nobody; then the process must not close its copy of the connection.
+        A forked process points it at the null device.  None: there is none, or the driver hides it;
+        then the process must not close its copy of the connection.
         """
         fileno: Callable[[], int] | None = getattr(driver_connection, "fileno", None)
         return None if fileno is None else fileno()
@@ -61,7 +61,7 @@ class TransactionLifecycle:
     def closed_to_forks(self, connection: Connection) -> Callable[[Engine], str | None] | None:
         """Return a function that says why a fork must not connect by this engine; None: it may.
 
-        Asked in the fork of a process in which this connection is in a transaction.  None: the fork may
-        connect to this database as any other process.
+        Called in the fork of a process in which this connection is in a transaction.  None: the
+        fork may connect to this database like any other process.
         """
         return None

@@ -1,4 +1,4 @@
-"""The marks of transactions, by which the server tells one from the next; a dialect may leave them out."""
+"""The marks of transactions, by which the server distinguishes them; a dialect may omit them."""
 
 from __future__ import annotations
 
@@ -14,51 +14,50 @@ from sqlalchemy.exc import DBAPIError
 from .connection import driver_cursor
 
 UNMARKED: Final = object()
-"""The answer of ``mark_transaction()`` where the open transaction cannot be marked now."""
+"""The answer of ``mark_transaction()`` if the open transaction cannot be marked now."""
 
 
 class TransactionMarks(ABC):
     """The marks of transactions.
 
-    :cvar schema_setter: the function by which a SELECT can change the current schema; empty: none can.
+    :cvar schema_setter: the function by which a SELECT can change the current schema; empty: none.
     """
 
     schema_setter = ""
 
     @abstractmethod
     def mark_transaction(self, connection: Connection) -> object:
-        """Return a mark of the open transaction, by which ``has_mark()`` knows it again.
+        """Return a mark of the open transaction, by which ``has_mark()`` recognizes it.
 
-        Called in front of a statement that nobody here has built, where locks are held.  UNMARKED:
-        this transaction cannot be marked now; where the statement succeeds, the locks count as lost.
+        Called before a foreign statement while locks are held.  UNMARKED: this transaction cannot
+        be marked now; if the statement succeeds, the locks count as lost.
         """
 
     def current_schema(self, connection: Connection) -> str | None:
-        """Return the schemas, or the database, of names that have none; None: it cannot change."""
+        """Return the schemas, or the database, of names without one; None: it cannot change."""
         return None
 
     @abstractmethod
     def has_mark(self, connection: Connection, mark: object) -> bool:
         """Return whether the open transaction is the one with this mark.
 
-        Asked before the next flush, lock or commit.  True too where nothing can be done in the
-        transaction any more: the next statement tells why.
+        Called before the next flush, lock or commit.  True also if the transaction can do nothing
+        more: the next statement says why.
         """
 
 
-# Threads: two threads may get the same number, without a GIL and before Python 3.14; a name has
-# to differ from others of its own connection alone, which one thread uses at a time.
+# Threads: before Python 3.14 without a GIL, two threads may get the same number; a name must be
+# unique only on its connection, which one thread uses at a time.
 _numbers: Final = count(1)
-# Several sessions may have been given one Connection.  To release one of two savepoints would
-# release the other too, so they share one.
-# Threads: a Connection is used by one thread at a time, and each use is one operation of a dict,
-# which is atomic.
+# Several sessions may use one Connection.  Releasing one of two savepoints would release the other
+# too, so they share one.
+# Threads: one thread at a time uses a Connection, and each use is one atomic operation of a dict.
 _marks: WeakKeyDictionary[Connection, ReferenceType[SavepointMark]]
 _marks = WeakKeyDictionary()
 
 
 class SavepointMark:
-    """A savepoint, and whether it was still there when it was released."""
+    """A savepoint, and whether it still existed when it was released."""
 
     def __init__(self) -> None:
         self.name = f"sa_doclock_mark_{next(_numbers)}"
@@ -66,9 +65,9 @@ class SavepointMark:
 
 
 class SavepointMarks(TransactionMarks):
-    """Savepoints as marks: one ends with its transaction, and needs no privilege.
+    """Savepoints as marks: they end with their transaction, and need no privilege.
 
-    ``has_mark()`` uses it up, and a savepoint of the program is neither set nor ended while there is one.
+    ``has_mark()`` uses it up; while there is one, the program can neither set nor end a savepoint.
 
     :param is_missing: whether this error says that there is no such savepoint.
     """
@@ -103,7 +102,7 @@ class SavepointMarks(TransactionMarks):
 
 
 def is_spent(mark: object) -> bool:
-    """Return whether a mark was there, and was released: by another session on the Connection.
+    """Return whether a mark existed, and was released: by another session on the Connection.
 
     It says nothing about later statements.
     """

@@ -1,4 +1,4 @@
-"""The waits for locks: their limits, and which transaction gives way in a deadlock."""
+"""The waits for locks: their limits, and the victim of a deadlock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS_AFTER_GRANT: Final = 0.03
 
 
 class LockWaits:
-    """The waits for the locks of rows.  Here nothing limits them, and ``lock_timeout`` has no effect."""
+    """The waits for row locks.  By default nothing limits them, and ``lock_timeout`` has no effect."""
 
     def limited(
         self,
@@ -30,40 +30,40 @@ class LockWaits:
     ) -> AbstractContextManager[None]:
         """Limit the lock waits of the block, and restore the old limit whatever happens.
 
-        :param few_rows: a few rows are found by their keys: nothing but waits takes time then, so
-            that a limit on the whole statement limits their sum.
+        :param few_rows: a few rows are found by their keys: then only waits take time, so a limit
+            on the whole statement limits their sum.
         """
         return nullcontext()
 
     def sent_around(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> tuple[str, ...]:
-        """Return the limit of the wait that goes past SQLAlchemy, so that explain_lock() cannot see it.
+        """Return the statements of the limit that bypass SQLAlchemy, which explain_lock() cannot see.
 
-        The last statement is sent after the lock, the others are sent before it.
+        The last one is sent after the lock, the others before it.
         """
         return ()
 
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
-        """Return the statement with the limit in its text, where SQLAlchemy can write it there.
+        """Return the statement with the limit in its text, if SQLAlchemy can write it there.
 
-        By :func:`text_with_numbers`: each text of its own would be compiled, and kept.
+        Use :func:`text_with_numbers`: otherwise each text would be compiled and cached.
         """
         return statement
 
     def longest(self, connection: Connection) -> float | None:
-        """Return the seconds after which the server ends a wait by itself; None: never."""
+        """Return the seconds after which the server itself ends a wait; None: never."""
         return None
 
     def lower_deadlock_priority(self, connection: Connection) -> None:
-        """Make this transaction the victim of a deadlock, where the server lets us choose."""
+        """Make this transaction the victim of a deadlock, if the server offers the choice."""
 
 
 def text_with_numbers(words: str, **numbers: int | Decimal) -> TextClause:
     """Return this text, with a number in place of each name such as ``:seconds``.
 
     SQLAlchemy writes them into the text when it executes the statement.  So it compiles one
-    statement for all numbers, where a text for each would fill the engine's cache.
+    statement for all numbers, while separate texts would fill the engine's cache.
     """
     return text(words).bindparams(
         *(bindparam(name, value, literal_execute=True) for name, value in numbers.items())

@@ -1,7 +1,7 @@
-"""Sessions with ``priority="batch"``: they never stand in the queue for a lock, but try again.
+"""Sessions with ``priority="batch"``: they never queue for a lock, but try again.
 
-Around the taking of a lock are the tries, with pauses between them; around each try is a savepoint.
-On SQL Server a batch is also the one that a deadlock ends.
+They take a lock by several tries with pauses between them, each try in a savepoint.  On SQL Server,
+a batch session is also the preferred victim of a deadlock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BatchPriority(SessionPart):
         """See :class:`SessionPart`: a deadlock ends this transaction rather than another."""
         strategy = strategies.get(connection.dialect)
         lowered = self._state().transaction.memory(self, set[Connection])
-        if strategy is not None and connection not in lowered:  # it comes for savepoints too
+        if strategy is not None and connection not in lowered:  # savepoints raise the event too
             lowered.add(connection)
             strategy.waits.lower_deadlock_priority(connection)
 
@@ -58,7 +58,7 @@ class BatchPriority(SessionPart):
         def take_in_batch(call: LockCall, request: LockRequest, target: Any) -> Any:
             if request.as_is or not may_queue(request.lock):
                 return take(call, request, target)
-            assert request.seconds is not None  # BATCH_WAIT where the program has said nothing
+            assert request.seconds is not None  # BATCH_WAIT unless the program gives a limit
 
             def attempt(left: float) -> Any:
                 at_once = request._replace(lock=request.lock | LockOptions.NoWait, seconds=left)
@@ -74,7 +74,7 @@ class BatchPriority(SessionPart):
         return take_in_batch
 
     def around_limit(self, limit: Limit) -> Limit:
-        """See :class:`SessionPart`: a try that is not granted changes nothing."""
+        """See :class:`SessionPart`: a try that fails changes nothing."""
 
         def limit_undone(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -91,10 +91,10 @@ class BatchPriority(SessionPart):
     def _undone_by_savepoint(
         self, connection: Connection, block: AbstractContextManager[LockRequest | None]
     ) -> Iterator[LockRequest | None]:
-        """Run the block; a lock that is not available changes nothing.
+        """Run the block; roll back a lock that is not available, by a savepoint.
 
-        On PostgreSQL the error aborts the transaction, and on all a lock on several rows may have
-        got some of them.
+        On PostgreSQL the error aborts the transaction, and a refused lock on several rows may hold
+        some.
         """
         state = self._state()
         call = state.calls.current
@@ -110,7 +110,7 @@ class BatchPriority(SessionPart):
                 call.met = None
             raise
         except BaseException:
-            with ErrorsIgnored():  # where the server has rolled back everything, or is gone
+            with ErrorsIgnored():  # the server may have rolled back everything, or be gone
                 savepoint.rollback()
             raise
         finally:
@@ -118,9 +118,10 @@ class BatchPriority(SessionPart):
         savepoint.commit()
 
     def _begin_again(self, call: LockCall) -> LockContext:
-        """Begin anew where the refusal of a try has ended the transaction at the server; return the state.
+        """Return a usable state, after a new BEGIN if the refused try ended the transaction.
 
-        :raises LockNotAvailable: the call has not opened it: the work before the call is lost.
+        :raises LockNotAvailable: the transaction had begun before the call, so earlier work is
+            lost.
         """
         state = self._state()
         if state.transaction.condition is Condition.LOST:
@@ -135,16 +136,16 @@ def retry_without_queueing(
     attempt: Callable[[float], T],
     sleep: Callable[[float], None],
 ) -> T:
-    """Return the result of an attempt that was granted its lock at once; pause between attempts.
+    """Return the result of an attempt whose lock was granted at once; pause between attempts.
 
-    :param attempt: is given the seconds that are left, a whole number.
+    :param attempt: gets the remaining seconds, a whole number.
     :raises LockNotAvailable: the error of the last attempt.
     """
     until, left, longest = time.monotonic() + seconds, seconds, _FIRST_PAUSE
     while True:
         try:
-            # Whole seconds, so that there are few different statements.  NOWAIT is about rows: a table
-            # that somebody alters is waited for.
+            # Whole seconds keep the number of different statements small. NOWAIT covers rows only:
+            # a try waits for a table that is being altered.
             return attempt(math.ceil(left) or 1.0)
         except LockNotAvailable:
             left = until - time.monotonic()

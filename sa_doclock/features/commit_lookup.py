@@ -1,7 +1,7 @@
 """The outcome of a COMMIT whose answer was lost, for a session made with ``commit_outcome=True``.
 
-SQLAlchemy ends a transaction with ``Dialect.do_commit()``, and an error that comes out of it is an
-error of the commit: no event can undo that.  So the lookup stands around this method.
+SQLAlchemy ends a transaction with ``Dialect.do_commit()``; an error that it raises fails the
+commit, and no event can change that.  So the lookup wraps this method.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ PATIENCE: Final = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 Transaction = Sequence[Any]
-"""The row by which the server finds a transaction again."""
+"""The row that identifies a transaction to the server."""
 
 
 class _Commit:
     """The facts about the COMMIT of one transaction.
 
-    :ivar learned: the rows that a pipeline has asked for together with its writes.
+    :ivar learned: the transaction ids that a pipeline read together with its writes.
     :ivar wrote: the connections on which the session has written.
-    :ivar not_done: the server has certainly not done it.
+    :ivar not_done: the server has certainly not committed.
     """
 
     not_done = False
@@ -52,7 +52,7 @@ class _Commit:
 
 
 class CommitLookup(SessionPart):
-    """Finds out whether a COMMIT was done whose answer is lost.
+    """Finds out whether a COMMIT took effect although its answer was lost.
 
     :raises ValueError: the session commits in two phases.
     """
@@ -70,14 +70,14 @@ class CommitLookup(SessionPart):
         self._seconds = 0.0 if at_once else PATIENCE if seconds is None else seconds
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
-        """See :class:`SessionPart`: from now on the COMMIT of the connection comes by here."""
+        """See :class:`SessionPart`: from now on, :meth:`commit` handles the connection's COMMIT."""
         state, strategy = self._state(), find_strategy(connection)
         if state is None or strategy is None or not _can_ask(strategy, connection):
             return
         _intercept(connection.dialect)
         connection.info[_LOOKUP] = ref(self), ref(connection)
         joined = state.connections.find(connection)
-        if joined is not None and not joined.is_listened(_LOOKUP):  # it comes for savepoints too
+        if joined is not None and not joined.is_listened(_LOOKUP):  # savepoints raise the event too
             joined.listen("before_cursor_execute", self._note_statement, _LOOKUP)
 
     def _of_transaction(self) -> _Commit:
@@ -98,7 +98,7 @@ class CommitLookup(SessionPart):
     def learn_with_writes(self, connection: Connection, pipeline: Pipeline) -> bool:
         """Learn the transaction together with the writes that a pipeline keeps back.
 
-        :returns: False where there is nothing to learn, and COMMIT may be sent with the writes.
+        :returns: False: there is nothing to learn, so COMMIT may be sent with the writes.
         """
         joined = self._find(connection)
         if joined is None or _LOOKUP not in connection.info or not self._may_have_written(joined):
@@ -107,13 +107,13 @@ class CommitLookup(SessionPart):
         return True
 
     def commit(self, connection: Connection, send: Callable[[], object]) -> None:
-        """Send COMMIT, and return where the server has done it, though its answer was lost."""
+        """Send COMMIT; return if the server committed, even if its answer was lost."""
         joined = self._find(connection)
         if joined is None:
             send()
             return
         commit = self._of_transaction()
-        commit.not_done = True  # until it is sent
+        commit.not_done = True  # true until COMMIT is sent
         transaction = self._learn(joined)
         commit.not_done = False
         try:
@@ -133,7 +133,6 @@ class CommitLookup(SessionPart):
             connection.invalidate(error)
 
     def _find(self, connection: Connection) -> TransactionConnection | None:
-        """Return the known state of the connection, if the session commits it now."""
         state = self._state()
         if state is None or not state.connections.commits_now():
             return None
@@ -141,7 +140,7 @@ class CommitLookup(SessionPart):
         return found if found is not None and found.connection is connection else None
 
     def _learn(self, joined: TransactionConnection) -> Transaction | None:
-        """Return the transaction; None: the session has written nothing that it knows of."""
+        """Return the server's id of the transaction, or None if the session wrote nothing."""
         learned = self._of_transaction().learned
         if joined.connection in learned:
             return learned.pop(joined.connection)
@@ -149,7 +148,7 @@ class CommitLookup(SessionPart):
             joined.connection
         ):
             return None
-        # By the driver: SQLAlchemy is in the midst of the commit, and handles its errors.
+        # The raw cursor: SQLAlchemy is committing, and would handle the errors of its own.
         cursor = joined.connection.connection.cursor()
         try:
             cursor.execute(_outcomes_of(joined).question)
@@ -158,10 +157,9 @@ class CommitLookup(SessionPart):
             cursor.close()
 
     def _may_have_written(self, joined: TransactionConnection) -> bool:
-        """Return whether there may be something to save, as far as the session can see."""
         state = self._state()
         assert state is not None
-        # A statement that the session cannot read may write, and so may the owner of the Connection.
+        # Statements that the session cannot read may write, and so may the owner of the Connection.
         foreign = state.connections.foreign_statements or is_watched(joined)
         return bool(foreign) or joined.connection in self._of_transaction().wrote
 
@@ -188,7 +186,7 @@ class CommitLookup(SessionPart):
 
 
 def look_up_commits(session: Session, state: LockContext) -> None:
-    """Have a session look up the outcome of its commits, if it does not yet."""
+    """Make a session look up the outcome of its commits."""
     if state.parts.commit_outcome is None:
         lookup = state.parts.commit_outcome = CommitLookup(session, state)
         state.parts.add(lookup)
@@ -199,15 +197,12 @@ def look_up_commits(session: Session, state: LockContext) -> None:
 
 def _outcomes_of(joined: TransactionConnection) -> CommitOutcomes:
     outcomes = joined.strategy.commit_outcomes
-    assert outcomes is not None  # else its COMMIT is not intercepted
+    assert outcomes is not None  # otherwise COMMIT is not intercepted
     return outcomes
 
 
 def _can_ask(strategy: LockStrategy, connection: Connection) -> bool:
-    """Return whether the server answers the question, which must not fail in a transaction.
-
-    It is asked once of an engine.
-    """
+    """Return whether the server answers the question without an error; asked once per engine."""
     outcomes = strategy.commit_outcomes
     if outcomes is None:
         return False
@@ -221,7 +216,7 @@ def _can_ask(strategy: LockStrategy, connection: Connection) -> bool:
         return False
     except DBAPIError as error:
         if error.connection_invalidated:
-            return False  # the program's next statement meets it
+            return False  # the program's next statement reports the error
         known = False
     else:
         known = True
@@ -229,16 +224,16 @@ def _can_ask(strategy: LockStrategy, connection: Connection) -> bool:
     return known
 
 
-# In Connection.info, which goes with the connection to the server.
+# In Connection.info, which lives as long as the connection to the server.
 _LOOKUP: Final = "sa_doclock.commit_lookup"
 
-# Threads: it is changed under the lock, behind the method that it tells of.
+# Threads: changed under the lock, after do_commit() is replaced.
 _intercepted: Final[WeakSet[Dialect]] = WeakSet()
 _first: Final = Lock()
 
 
 def _intercept(dialect: Dialect) -> None:
-    """Have the COMMITs of this dialect looked up, where a session wants it."""
+    """Let CommitLookup see the COMMITs of this dialect."""
     if dialect in _intercepted:
         return
     with _first:
@@ -248,7 +243,7 @@ def _intercept(dialect: Dialect) -> None:
 
 
 def do_commit(own: Callable[[Any], object], pooled: Any) -> None:
-    """Replace the method of a dialect, whose name it has: see ``_sends_commit()`` of the core.
+    """Replaces the dialect's method of this name: see ``_sends_commit()`` of the core.
 
     :param own: the method.
     :param pooled: the connection of the pool.

@@ -1,12 +1,12 @@
-"""get_or_create_entity(): the row that is there, or the one that is inserted in its place.
+"""get_or_create_entity(): the existing row, or a new one.
 
-A row that is not there cannot be locked, so that several callers at once insert it.  The server
-lets one of them go on; the others wait in their INSERT for the end of its transaction.  Then each
-has its savepoint undone, because the key is taken, and asks for the row again.
+A missing row cannot be locked, so several callers may insert it at once.  The server lets one of
+them continue; the others wait in their INSERT until its transaction ends.  Then each rolls back to
+its savepoint, because the key is taken, and selects the row again.
 
-InnoDB deadlocks there: a key that is taken leaves a shared lock, and an INSERT that was rolled back
-leaves its waiters a lock on the gap.  So on InnoDB nobody waits in an INSERT.  Who inserts holds a
-named lock for that moment, and looks first, without waiting, whether another has the row.
+InnoDB deadlocks there: a duplicate key leaves a shared lock, and a rolled-back INSERT leaves its
+waiters a lock on the gap.  So on InnoDB nobody waits in an INSERT: the inserter holds a named lock
+for that moment, and first checks, without waiting, whether another has the row.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from ..options import LockOptions, base_of, milliseconds
 T = TypeVar("T")
 
 _REFUSED: Final = 2
-"""So many INSERTs a constraint may refuse while the row is not there.  The first may have met a row
-that was deleted since; the second shows that it is another constraint."""
+"""The number of INSERTs that a constraint may refuse while the row is missing.  The first may have
+met a row that was deleted since; the second shows that it is another constraint.
+"""
 
 _SHORTEST_WAIT: Final = 0.001
-"""The seconds that an INSERT may wait under NoWait: it has no such word."""
+"""The seconds that an INSERT may wait under NoWait, which it does not support."""
 
 
 def check_creation(lock: LockOptions, defaults: object) -> None:
@@ -64,7 +65,7 @@ class Creation(Generic[T]):
     :ivar key: the key of the row that ``ident`` names.
     :ivar values: of the key.
     :ivar seconds: the limit of its waits, or None.
-    :ivar get: locks and returns the row; None where there is none.
+    :ivar get: locks and returns the row, or returns None.
     """
 
     session: CoreSession
@@ -78,13 +79,13 @@ class Creation(Generic[T]):
     get: Callable[[LockOptions, float | None], T | None]
 
     def run(self) -> tuple[T, bool]:
-        """Return the row, locked, and whether this call has inserted it."""
+        """Return the locked row, and whether this call inserted it."""
         started, left = time.monotonic(), self.seconds
         refused: list[IntegrityError] = []
         while (found := self.get(self.lock, left)) is None:
             if len(refused) == _REFUSED:
                 raise refused[-1]
-            self.session.flush()  # so that nothing but the row is written while others wait for it
+            self.session.flush()  # others wait for the new row: flush earlier changes before it
             try:
                 if self._insert(left):
                     return self._inserted(), True
@@ -94,19 +95,19 @@ class Creation(Generic[T]):
         return found, False
 
     def _left(self, started: float) -> float | None:
-        """Return the seconds that are left, in whole milliseconds; 0 does not wait."""
+        """Return the seconds that remain, rounded to milliseconds; 0: do not wait."""
         if self.seconds is None:
             return None
         left = self.seconds - (time.monotonic() - started)
         return milliseconds(left) / 1000 if left > 0 else 0.0
 
     def _insert(self, seconds: float | None) -> bool:
-        """Insert the row; return False where another transaction has it by now.
+        """Insert the row; return False if another transaction inserted it first.
 
-        :raises IntegrityError: the key was taken meanwhile; or it is another constraint.
+        :raises IntegrityError: the row violates another constraint, or its key was taken meanwhile.
         """
         session, mapper = self.session, mapper_of(self.entity)
-        # SQLAlchemy's own: of the connection that a program takes, the level is in doubt.
+        # SQLAlchemy's method: LockingSession.connection() would make the isolation level uncertain.
         connection = Session.connection(session, bind_arguments={"mapper": mapper})
         strategy = strategy_for(connection)
         if LockOptions.NoWait in self.lock or seconds == 0:
@@ -125,13 +126,12 @@ class Creation(Generic[T]):
         return True
 
     def _name(self) -> str:
-        """Return the name of the row, the same where a database may take two keys for one."""
+        """Return the name of the row, equal for keys that a database may consider equal."""
         key = self.key
         names = "" if key.primary else f"{','.join(key.names)} "
         return f"insert {key.table.fullname} {names}{folded_key(self.values)}"
 
     def _is_missing(self) -> bool:
-        """Return whether nobody has the row, committed or not."""
         try:
             with self.session.begin_nested():
                 return self.get(self.lock | LockOptions.NoWait, None) is None
@@ -139,16 +139,14 @@ class Creation(Generic[T]):
             return False
 
     def _new(self, mapper: Mapper[Any]) -> T:
-        """Return the object to insert.
-
-        :raises TypeError: the function has not returned one.
-        :raises ValueError: it has another primary key.
+        """:raises TypeError: the function returned another type.
+        :raises ValueError: the object has another primary key.
         """
         key = dict(zip(self.key.names, self.values, strict=True))
         if callable(self.defaults):
             made = self.defaults()
             if iscoroutine(made):
-                made.close()  # nobody will await it
+                made.close()  # avoids "never awaited"
         else:
             self.check_own(mapper, self.defaults or {})
             made = self.entity(**{**key, **(self.defaults or {})})
@@ -179,7 +177,6 @@ class Creation(Generic[T]):
             )
 
     def _inserted(self) -> T:
-        """Lock the inserted row, and read the values that the database has put into it."""
         found = self.get(self.lock, None if LockOptions.NoWait in self.lock else self.seconds)
         if found is None:
             raise LockMisuse(

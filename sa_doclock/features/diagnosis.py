@@ -1,7 +1,7 @@
 """The holders of a lock that was not granted, asked of the server over a second connection.
 
-Where many sessions give a lock up at once, each would connect to ask the same: they ask over one
-connection at a time for each engine, and share the answers.
+If many sessions fail to get a lock at once, each would connect to ask the same: instead, they use
+one connection at a time for each engine, and share the answers.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Diagnosis(SessionPart):
         self._session = state.session
 
     def settled(self, call: LockCall, error: LockFailed | None) -> None:
-        """See :class:`SessionPart`: the error stays as it is if nobody can be asked.
+        """See :class:`SessionPart`: without an answer, the error stays as it is.
 
-        By now this session waits for nobody.
+        This session no longer waits.
         """
         if not isinstance(error, LockNotAvailable) or error.entity is None:  # a named lock
             return
@@ -69,10 +69,10 @@ class Diagnosis(SessionPart):
     def _find_blockers(
         self, entity: type[Any], keys: Keys, lock: LockOptions, engine: Engine | None
     ) -> tuple[LockConnection, ...]:
-        """Return who keeps this lock from being granted.
+        """Return the connections that block this lock.
 
-        :param keys: of the rows that were asked for; empty where they are not known.
-        :param engine: that of the server that has refused.
+        :param keys: of the requested rows; empty if unknown.
+        :param engine: the engine whose server refused.
         """
         mapper = mapper_of(entity)
         bind = engine or self._session().get_bind(mapper)
@@ -99,7 +99,7 @@ class Diagnosis(SessionPart):
         return tuple(holder for holder in holders if holder.connection_id not in own)
 
     def _options(self, bind: Engine | Connection, ours: Sequence[Connection]) -> Mapping[str, Any]:
-        of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
+        of_session = getattr(self._session(), "execution_options", {})  # SQLAlchemy 2.1
         of_connections = (connection.get_execution_options() for connection in reversed(ours))
         return schema_translation(bind.get_execution_options(), of_session, *of_connections)
 
@@ -113,18 +113,17 @@ def _holders(
     *,
     shared: bool,
 ) -> Sequence[LockConnection]:
-    """Return who holds these rows, or may hold them, as the server reports it now."""
     connection.execution_options(schema_translate_map=options.get("schema_translate_map"))
     try:
         found = monitoring.holders(connection, header, keys, shared=shared)
         described = describe_connections(monitoring, connection, found)
     finally:
-        connection.rollback()  # the next query sees the server as it is by then
+        connection.rollback()  # the next query sees a later state of the server
     return [replace(described[number], certain=found[number]) for number in sorted(found)]
 
 
 def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:
-    """Return keys in the order of the primary key; () if it has other columns, or too many keys."""
+    """Return the keys in the order of the primary key; () if they have other columns, or are too many."""
     own = list(header.primary_key)
     if set(own) != set(columns) or len(keys) * len(own) > MAX_PARAMETERS:
         return ()
@@ -135,7 +134,7 @@ def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:
 def blockers_text(blockers: Sequence[LockConnection], hide: bool) -> str:
     """Return the sentence about the blockers for the text of an error.
 
-    :param hide: the engine hides parameters, whose values may be in a statement.
+    :param hide: the engine hides parameters, which statements may contain.
     """
     held = "held by " if all(blocker.certain for blocker in blockers) else "perhaps held by "
     listed = [_described(blocker, hide) for blocker in blockers[:_LISTED]]
@@ -153,10 +152,10 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 PATIENCE: Final = 2.0
-"""The seconds that a session waits for the answer that another gets, or gets answers for others."""
+"""The seconds that a session waits for another's answer, or answers for others."""
 
 SHARED_FOR: Final = 0.5
-"""The seconds from an answer on in which who asks the same gets it too."""
+"""The seconds for which an answer is shared with sessions that ask the same."""
 
 
 @dataclass(frozen=True)
@@ -169,10 +168,10 @@ class _Question(Generic[C, T]):
 class SharedQueries(Generic[C, T]):
     """The queries of one engine, and their answers of the last half second.
 
-    The first session that asks opens the connection.  It executes the queries of all that ask
-    while it is open, and closes it.
+    The first session that asks opens the connection, executes the queries of all that ask while it
+    is open, and closes it.
 
-    :param under_asyncio: the sessions of the engine are tasks, which must not block their thread.
+    :param under_asyncio: the engine's sessions run in tasks, which must not block their thread.
     """
 
     def __init__(self, *, under_asyncio: bool) -> None:
@@ -181,12 +180,12 @@ class SharedQueries(Generic[C, T]):
         _all.add(self)
 
     def reset(self) -> None:
-        """Begin again without questions, as in the child of a fork, whose parent has them answered."""
+        """Begin again without questions, as in the child of a fork: the parent answers them."""
         self._changing = Lock()
         self._answers: dict[Hashable, Future[T | None]] = {}
         self._answered: deque[tuple[float, Hashable]] = deque()  # the oldest first
         self._waiting: deque[_Question[C, T]] = deque()
-        self._is_connected = False  # or about to connect, or to close
+        self._is_connected = False  # also true while connecting and closing
 
     def ask(
         self,
@@ -200,9 +199,9 @@ class SharedQueries(Generic[C, T]):
         :param execute: a function of a connection, which it leaves ready for another query.
         :param connect: makes the connection.
         :raises TimeoutError: the other session did not get the answer in time.
-        :raises Exception: the errors of ``execute()`` and ``connect()``, where this session has
-            called them for its own query.
-        :returns: None where the other session has failed to ask.
+        :raises Exception: an error of ``execute()`` or ``connect()``, if this session called it for
+            its own query.
+        :returns: None if the other session failed to ask.
         """
         own: _Question[C, T] | None = None
         with self._changing:
@@ -223,11 +222,11 @@ class SharedQueries(Generic[C, T]):
     def _answer_all(
         self, own: _Question[C, T], connect: Callable[[], AbstractContextManager[C]]
     ) -> None:
-        """Execute the own query, and those of others that wait by then."""
+        """Run this caller's query, and the queries that arrive in the meantime."""
         until = time.monotonic() + PATIENCE
         own_error: Exception | None = None
         try:
-            while self._goes_on(until):  # others may have come while the connection was closed
+            while self._goes_on(until):  # queries may arrive while the connection closes
                 with connect() as connection:
                     while question := self._next(until):
                         error = self._answer(question, connection)
@@ -259,7 +258,7 @@ class SharedQueries(Generic[C, T]):
         return None
 
     def _leave(self) -> None:
-        """Leave the sessions that still wait without an answer: connecting has failed, or takes long."""
+        """Leave the waiting sessions without an answer: connecting failed, or takes too long."""
         with self._changing:
             self._is_connected = False
             while self._waiting:
@@ -276,14 +275,14 @@ def _await_answer(answer: Future[T | None]) -> T | None:
     from sqlalchemy.util import await_only  # noqa: PLC0415  # needs greenlet
 
     async def wait() -> T | None:
-        # Shielded: a task that is cancelled leaves the answer to the others.
+        # Shielded: cancelling one task must not cancel the answer for others.
         return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), PATIENCE)
 
     return await_only(wait())
 
 
-# Global, for a process that forks: a thread of the parent, which answers, is not there in the child.
-# Threads: add() is atomic; only the child of a fork goes through it, which has one thread.
+# Global: after a fork, the child has no thread that answers.
+# Threads: add() is atomic; the child of a fork, which has one thread, alone iterates over it.
 _all: WeakSet[SharedQueries[Any, Any]] = WeakSet()
 
 

@@ -1,8 +1,8 @@
-"""Warnings about locks that are held for long: while they are held, and when they are released.
+"""Warnings about locks that are held for too long: while they are held, and when they are released.
 
-The first comes from a thread, since the program may be stuck in its block: one daemon thread for all
-sessions of the process, started by the first lock of a session with ``warn_held_after``.  It knows
-documents and lines of the program, never a session or a connection.
+The first comes from a thread, because the program may be stuck in its block: one daemon thread for
+all sessions of the process, started by the first lock of a session with ``warn_held_after``.  It
+refers to documents and lines of the program, never to a session or a connection.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _HeldLock:
 class HeldWarnings(SessionPart):
     """The locks that one session holds, each with the line of the program that took it.
 
-    :param seconds: after which a lock is warned of.
+    :param seconds: the time after which to warn.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class HeldWarnings(SessionPart):
         self._held: dict[DocumentKey | LockedName, _HeldLock] = {}
 
     def settled(self, call: LockCall, error: LockFailed | None) -> None:
-        """Note the locks that the program has taken just now."""
+        """Note the locks that the program has just taken."""
         line = line_of_program()
         for document in () if error is not None else call.new:
             if document not in self._held:
@@ -65,7 +65,7 @@ class HeldWarnings(SessionPart):
                 _watcher.add(held, self._seconds)
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
-        """Warn of those of these locks that were held for long."""
+        """Warn of the released locks that were held for too long."""
         for lock in released:
             held = self._held.pop(lock.document, None)
             if held is not None:
@@ -77,35 +77,32 @@ class HeldWarnings(SessionPart):
 class _Watcher:
     """The thread that warns of locks while they are held.
 
-    Locks with the same number of seconds are due in the order in which they came.  It refers to them
-    weakly: of a session that was collected nothing is held.
+    Locks with equal limits are due in the order of their grants.  The references are weak, so a
+    garbage-collected session causes no warning.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Begin again without a thread, as in the child of a fork, where there is none."""
-        self._changed = Condition()  # on an RLock: a collection of garbage may come in between
+        self._changed = Condition()  # on an RLock: a garbage collection may come in between
         self._waiting: dict[float, dict[ref[_HeldLock], None]] = {}
         self._thread: Thread | None = None
 
     def add(self, held: _HeldLock, seconds: float) -> None:
-        """Warn of this lock when it has been held for so long."""
         with self._changed:
             of_same_time = self._waiting.setdefault(seconds, {})
             is_first = not of_same_time
             of_same_time[ref(held)] = None
             if self._thread is None:
                 thread = Thread(target=self._run, name="sa_doclock held locks", daemon=True)
-                with suppress(RuntimeError):  # the interpreter ends, or has no more threads now
+                with suppress(RuntimeError):  # the interpreter is ending, or has no more threads
                     thread.start()
                     self._thread = thread
             elif is_first:
                 self._changed.notify()
 
     def remove(self, held: _HeldLock, seconds: float) -> None:
-        """Warn of it no more: it was released."""
         with self._changed:
             self._waiting.get(seconds, {}).pop(ref(held), None)
 
@@ -113,11 +110,11 @@ class _Watcher:
         try:
             while True:
                 self._warn()
-        finally:  # a handler of the program's has raised: the next lock starts another
+        finally:  # after a failed log handler, the next lock starts another thread
             self._thread = None
 
     def _warn(self) -> None:
-        """Warn of the locks that are due, or wait for the next one."""
+        """Warn of overdue locks, or wait for the next one."""
         with self._changed:
             due, pause = self._due(time.monotonic())
             if not due:
@@ -126,7 +123,7 @@ class _Watcher:
             held.warn(time.monotonic() - held.since, "held", "still held")
 
     def _due(self, now: float) -> tuple[list[_HeldLock], float | None]:
-        """Return the locks to warn of, and the seconds until the next one; None: there is none."""
+        """Return the overdue locks, and the seconds until the next one is due, or None."""
         due: list[_HeldLock] = []
         pauses = []
         for seconds, waiting in [*self._waiting.items()]:
@@ -142,8 +139,8 @@ class _Watcher:
         return due, min(pauses, default=None)
 
 
-# Global: one thread for the process.
-# Threads: all that it has is read and changed under its condition.
+# Global: one thread per process.
+# Threads: its condition protects all of its state.
 _watcher: Final = _Watcher()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_watcher.reset)

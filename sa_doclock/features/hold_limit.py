@@ -1,8 +1,8 @@
 """The longest time that one session's transaction may hold its locks.
 
-The server ends a transaction that sits idle for longer, where it can.  The clock here is looked at
-whenever the session is used: on every database, because a limit of the server's is for idle
-transactions alone, counts whole seconds on some, and is not there on others.
+The server ends a transaction that is idle for longer, if it can.  The clock here is checked
+whenever the session is used, on every database, because server limits apply to idle transactions
+only, count whole seconds on some databases, and are missing on others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WATCHING: Final = "watching the hold limit"
 class HoldLimit(SessionPart):
     """The limit of one session, from the first lock of a transaction to its end: its ``Deadline``.
 
-    A transaction that was opened by SnapshotRead has none: it keeps nobody waiting.
+    A transaction opened by SnapshotRead has none: nobody waits for it.
 
     :param seconds: how long the first lock of a transaction may be held.
     """
@@ -45,7 +45,7 @@ class HoldLimit(SessionPart):
         self._state = ref(state)
 
     def is_over(self) -> bool:
-        """Return whether a lock has been held for longer; nothing is sent."""
+        """Return whether a lock has been held for longer; executes nothing."""
         state = self._state()
         if state is None or state.connections.reads_snapshot:
             return False
@@ -56,9 +56,9 @@ class HoldLimit(SessionPart):
         return self._end_transaction() if self.is_over() else None
 
     def _end_transaction(self) -> LockLost:
-        """Roll the transaction back, refuse all that follows until ``rollback()``, return the error.
+        """Roll back, refuse everything until ``rollback()``, and return the error.
 
-        The transaction of a Connection that was lent is left to its lender.
+        The owner of a lent Connection must roll back by itself.
         """
         state = self._state()
         assert state is not None
@@ -76,7 +76,7 @@ class HoldLimit(SessionPart):
         return error
 
     def around_limit(self, limit: Limit) -> Limit:
-        """See :class:`SessionPart`: the server gets it with the limit of the wait, where it can."""
+        """See :class:`SessionPart`: send the limit to the server with that of the wait, if possible."""
 
         def limit_both(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -102,11 +102,11 @@ class HoldLimit(SessionPart):
         self.note_server_limited(connection)
 
     def limit_to_send(self, joined: TransactionConnection, request: LockRequest) -> float | None:
-        """Return the seconds that the server is to be given with this lock.
+        """Return the seconds to send to the server with this lock.
 
-        From now on the clock is looked at before each statement of this connection.
+        From now on, the clock is checked before each statement of this connection.
 
-        :returns: None where the server has the limit, or is given none.
+        :returns: None: the server has the limit already, or cannot take one.
         """
         if not is_row_lock(request.lock):
             return None
@@ -120,7 +120,7 @@ class HoldLimit(SessionPart):
         # A rollback to a savepoint may undo the setting.
         if self._limited(state).get(joined) == (state.ledger, state.ledger.releases):
             return None
-        # The call for a named lock is none of a row's SELECTs.
+        # Only locks of rows have SELECTs that can carry the limit.
         if request.named or request.as_is:
             server.limit(joined.connection, self.seconds)
             self.note_server_limited(joined)
@@ -128,13 +128,13 @@ class HoldLimit(SessionPart):
         return self.seconds
 
     def note_server_limited(self, joined: TransactionConnection) -> None:
-        """Note that this server has the limit."""
+        """Record that this server has the limit."""
         state = self._state()
         assert state is not None
         self._limited(state)[joined] = state.ledger, state.ledger.releases
 
     def _limited(self, state: LockContext) -> dict[TransactionConnection, tuple[Ledger, int]]:
-        """Return the connections whose server has the limit, each with the ledger of then."""
+        """Return the connections whose server has the limit, each with the ledger at that time."""
         return state.transaction.memory(self, dict)
 
     def _watch(self, joined: TransactionConnection) -> None:
@@ -146,23 +146,22 @@ class HoldLimit(SessionPart):
     def _before_statement(
         self, _connection: Connection, _cursor: Any, statement: str, *_: Any
     ) -> None:
-        if not statement.startswith("ROLLBACK") and self.is_over():  # to a savepoint
+        if not statement.startswith("ROLLBACK") and self.is_over():  # a rollback to a savepoint
             raise self._end_transaction()
 
     def _before_commit(self, _connection: Connection) -> None:
         state = self._state()
-        # Of several databases the first may have committed: then it is too late for an error that
-        # says that nothing is saved.
+        # With several databases, the first may have committed: do not say that nothing is saved.
         if state is not None and len(state.connections.all()) == 1 and self.is_over():
             raise self._end_transaction()
 
     def _before_rollback(self, connection: Connection) -> None:
         if self.is_over():
-            _roll_back(connection)  # so that SQLAlchemy meets no error where the server is done
+            _roll_back(connection)  # SQLAlchemy gets no error if the server ended the transaction
 
 
 def _roll_back(connection: Connection) -> None:
-    """Roll back, or give the connection up: the server may have ended it."""
+    """Roll back, or invalidate the connection, which the server may have ended."""
     try:
         if not (connection.closed or connection.invalidated):
             connection.connection.rollback()
@@ -171,7 +170,6 @@ def _roll_back(connection: Connection) -> None:
 
 
 def _exceeded(state: LockContext, seconds: float) -> LockLost:
-    """Return the error of a transaction that has held its locks for longer than that."""
     lent = any(map(state.connections.is_lent, state.connections.all()))
     done = (
         "call rollback(): nothing may be" if lent else "the transaction is rolled back, nothing is"

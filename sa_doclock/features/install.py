@@ -1,7 +1,7 @@
-"""The parts of a session, from the options that it is made with.
+"""The parts of a session, from its options.
 
-Adoption, the guard and the versions, which most sessions have, are imported here at once.  Each other
-feature is imported for the first session that asks for it, or for its public name in ``sa_doclock``.
+Adoption, the guard and the versions, which most sessions have, are imported here at once.  Each
+other feature is imported when a session first uses it, or for its public name in ``sa_doclock``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
-from ..adoption import Adoption
+from ..adoption import SessionAdoption
 from ..checkout_info import NO_TABLE, NOBODY
 from ..core.transaction import LockContext, LockRequest, SessionPart
 from ..errors import LockMisuse
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class PartOptions(NamedTuple):
-    """The options of LockingSession that features are made of; see there."""
+    """The options of LockingSession that decide which parts a session has; see there.
+
+    :ivar routed: a ``get_bind()`` of the program's own chooses the databases of the session.
+    """
 
     guard: GuardMode = "raise"
     guard_tracing: bool = False
@@ -38,38 +41,39 @@ class PartOptions(NamedTuple):
     checkouts: Table | None = None
     adopt_for_update: bool = True
     commit_outcome: bool = False
+    routed: bool = False
 
 
 OF_DOCUMENTS_ALONE: Final = (PartOptions(), PartOptions(adopt_for_update=False))
-"""The options of a session that has no parts beside its family."""
+"""The options of a session without parts."""
 
 
-# They keep nothing of a session.
-_ADOPTION: Final = Adoption()
+# Neither keeps the state of a session.
+_ADOPTION: Final = SessionAdoption()
 _VERSIONS: Final = DocumentVersions()
 
 
 class NoCheckOuts:
-    """The ``Condition`` of a session without check-outs; it keeps nothing of it."""
+    """The ``CheckoutCondition`` of every session without check-outs."""
 
     def check_request(self, request: LockRequest) -> None:
-        """See :class:`Condition`.  :raises LockMisuse: a check-out was given."""
+        """See :class:`CheckoutCondition`.  :raises LockMisuse: a check-out was given."""
         if request.given.get("checkout", NOBODY) is not NOBODY:
             raise LockMisuse(NO_TABLE)
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """See :class:`Condition`: there is none."""
+        """See :class:`CheckoutCondition`: there is nothing to check."""
 
 
 _WITHOUT_CHECKOUTS: Final = (_VERSIONS, NoCheckOuts())
 
-# Threads: a test run sets it before it makes sessions.
+# Threads: a test run sets it before it creates sessions.
 options_of_all: dict[str, Any] = {}
-"""Options that every session has from now on, whatever it is made with: those of a test run."""
+"""Options of every session from now on, in addition to its own: set by a test run."""
 
 
 def install_parts(session: Session, state: LockContext, options: PartOptions) -> None:
-    """Install the parts that these options ask for.
+    """Install the parts for these options.
 
     :raises TypeError, ValueError: as LockingSession says.
     """
@@ -79,35 +83,24 @@ def install_parts(session: Session, state: LockContext, options: PartOptions) ->
     parts.adoption = _ADOPTION if options.adopt_for_update else None
     parts.versions, parts.conditions = _VERSIONS, _WITHOUT_CHECKOUTS
     if options.guard != "off":
-        _install_guard(session, state, options)
+        if options.guard != "raise":
+            check_guard_mode(options.guard)
+        reads = ReadProvenance(session, state) if options.guard_tracing else None
+        parts.guard = WriteGuard(state, options.guard, reads)
     _VERSIONS.follow(session)
-    if options not in OF_DOCUMENTS_ALONE or is_routed(session):
-        # The hooks named around_... of each stand around those before it.  A pipeline and a router put
-        # their own in place of the present one, so that they come first of their kind.
+    if options not in OF_DOCUMENTS_ALONE:
+        # The hooks named around_... of each part run around those of the parts before it.  A pipeline
+        # and a router put their own in place of the present one, so each comes first of its kind.
         parts.add(*_of_waits(session, state, options), *_of_reports(state, options))
 
 
-def is_routed(session: Session) -> bool:
-    """Return whether a ``get_bind()`` of the program's own chooses the databases of the session."""
-    return type(session).get_bind is not Session.get_bind
-
-
-def _install_guard(session: Session, state: LockContext, options: PartOptions) -> None:
-    reads = None
-    if options.guard != "raise":
-        check_guard_mode(options.guard)
-    if options.guard_tracing:
-        reads = ReadProvenance(session, state)
-    state.parts.guard = WriteGuard(state, options.guard, reads)
-
-
 def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
-    """Yield the parts that choose the database of a lock, and limit, save or follow its wait."""
+    """Yield the parts that choose the database of a lock, and limit, queue or repeat its wait."""
     parts, limit, pipeline, lookup = state.parts, None, None, None
-    if is_routed(session):
+    if options.routed:
         from .routing import BindRouter
 
-        yield BindRouter(state)  # before all that asks which database is meant
+        yield BindRouter(state)  # before any part that asks for the database
     seconds = check_hold_limit(options.hold_limit)
     if seconds is not None:
         from .hold_limit import HoldLimit
@@ -126,13 +119,13 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
             raise ValueError("pipeline=True and twophase=True exclude each other")
         pipeline = parts.pipeline = SessionPipeline(state, limit)
         pipeline.learn = None if lookup is None else lookup.learn_with_writes
-        yield pipeline  # sends what limits the wait and the hold
-    if options.gate is not None:  # a try, and the connection for it, wait for their turn
+        yield pipeline  # sends the limits of the wait and the hold
+    if options.gate is not None:  # a try, and its connection, wait for their turn
         yield from _of_gate(state, options.gate)
     if options.batch:
         from .batch import BatchPriority
 
-        yield BatchPriority(state)  # tries again, each time at the gate
+        yield BatchPriority(state)  # repeats a try, each time through the gate
     if options.checkouts is not None:
         from .checkouts import CheckOuts, check_table
 
@@ -140,7 +133,7 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
         parts.conditions = (_VERSIONS, checkouts)
         if pipeline is not None:
             pipeline.along.append(checkouts.reads_along)
-        yield checkouts  # under the lock, however it was got
+        yield checkouts  # checks under the lock, whichever part took it
 
 
 def _of_gate(state: LockContext, gate: DocumentGate) -> Iterator[SessionPart]:
@@ -154,7 +147,6 @@ def _of_gate(state: LockContext, gate: DocumentGate) -> Iterator[SessionPart]:
 
 
 def _of_reports(state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
-    """Yield the parts that report refused locks, and locks that are held for long."""
     if options.diagnose:
         from .diagnosis import Diagnosis
 

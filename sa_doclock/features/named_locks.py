@@ -1,6 +1,6 @@
-"""Named locks: a key in place of a row, held to the end of the transaction on every database.
+"""Named locks: on a key instead of a row, held to the end of the transaction on every database.
 
-A named lock is a target of acquire() as all locks are; the ledger keeps it beside the documents.
+A named lock is a target of acquire() like all locks; the ledger keeps it beside the documents.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ KeyPart = str | int | UUID | date
 
 
 def doclock_key(*parts: KeyPart) -> str:
-    """Return one key for :meth:`LockingSession.lock_key`: ``doclock_key("user", 42)`` is
-    ``"user:42"``.
+    """Return one key for :meth:`LockingSession.lock_key`: ``doclock_key("user", 42)`` is ``"user:42"``.
 
     Different parts give different keys: ``:`` and ``%`` within a part become ``%3A`` and ``%25``.
     Parts with the same text are equal, so 42 and ``"42"``, as in a URL, give one key.
@@ -95,7 +94,7 @@ class NamedLock(LockTarget[None]):
     def prepare(
         self, bind: Engine | Connection, strategy: LockStrategy, request: LockRequest
     ) -> tuple[TransactionConnection, LockPlan]:
-        """Make the transaction fit for the changes under the key, whatever its mode."""
+        """Prepare the transaction for changes under the key, whatever its mode."""
         seconds = 0.0 if LockOptions.NoWait in request.lock else request.seconds
         request = request._replace(lock=LockOptions.ForUpdate, seconds=seconds)
         return super().prepare(bind, strategy, request)
@@ -129,12 +128,12 @@ class NamedLockMethods(CoreSession):
         shared: bool = False,
         bind_arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Lock a name in place of a row: nobody else has this key until the transaction ends.
+        """Lock a name instead of a row: nobody else gets this key until the transaction ends.
 
-        Later reads are not older than the lock; objects that the session has loaded
-        before stay as they are, so take the key first.  A key that is held already is not asked
-        for again.  Pending changes are not flushed before.  On SQLite it is the write lock on the
-        whole file.  docs/named-locks.md has each database.
+        Later reads are not older than the lock; objects that the session loaded before stay as they
+        are, so take the key first.  If the session holds the key already, nothing is sent.  Pending
+        changes are not flushed first.  On SQLite it is the write lock on the whole file.
+        docs/named-locks.md describes each database.
 
         Other errors, and the state after a failure: see :meth:`get_entity`.
 
@@ -145,12 +144,12 @@ class NamedLockMethods(CoreSession):
         :param key: any non-empty text, such as the result of :func:`doclock_key`.  Programs that
             use the same database and the same key exclude each other.
         :param lock_timeout: as for :meth:`get_entity`.
-        :param shared: beside others that are shared.  Exclusive all the same on MySQL, MariaDB
-            and SQLite, which have no such named lock.
+        :param shared: allow other shared holders.  Still exclusive on MySQL, MariaDB and SQLite,
+            which have no shared named lock.
         :param bind_arguments: as for ``Session.execute()``, in a session with several databases.
-        :raises LockMisuse: the session has several databases, and none is meant.
-        :raises TypeError: a key that is no str, a ``shared`` that is no bool.
-        :raises ValueError: an empty key, or one with a NUL.
+        :raises LockMisuse: the session has several databases, and the call names none.
+        :raises TypeError: the key is not a str, or ``shared`` is not a bool.
+        :raises ValueError: the key is empty, or contains a NUL.
         """
         context = self._context
         if not isinstance(shared, bool):

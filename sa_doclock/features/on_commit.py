@@ -13,7 +13,7 @@ _log = logging.getLogger("sa_doclock")
 
 
 class _Functions(EndOfTransaction):
-    """The functions of one transaction, each with the moment at which it came."""
+    """The functions of one transaction, each with its place among the savepoints."""
 
     given: Sequence[tuple[int, Callable[[], object]]] = ()
 
@@ -23,7 +23,7 @@ class _Functions(EndOfTransaction):
 
 
 class AfterCommit(SessionPart):
-    """The functions that a session calls when its locks are gone; a rollback drops them."""
+    """The functions that a session calls after its locks are released; a rollback drops them."""
 
     def __init__(self, state: LockContext) -> None:
         self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
@@ -42,13 +42,13 @@ class AfterCommit(SessionPart):
         functions.given = (*functions.given, (next_moment(), function))
 
     def take_all(self) -> Sequence[Callable[[], object]]:
-        """Remove the functions, and return them: their caller calls them."""
+        """Remove the functions, and return them for their caller to call."""
         functions = self._of_transaction()
         taken, functions.given = functions.given, ()
         return [function for _, function in taken]
 
     def roll_back_to(self, moment: int) -> None:
-        """Drop the functions that came since."""
+        """Drop the functions added since."""
         functions = self._of_transaction()
         functions.given = [given for given in functions.given if given[0] < moment]
 

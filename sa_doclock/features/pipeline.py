@@ -28,9 +28,9 @@ from .hold_limit import HoldLimit
 
 
 class TransactionOutbox(AbstractContextManager[None]):
-    """The pipelines of one transaction; it is the block in which the session saves.
+    """The pipelines of one transaction; also the block in which the session saves.
 
-    :ivar own: of connections whose COMMIT is the session's.
+    :ivar own: of connections that the session itself commits.
     """
 
     _keeps = _commits = False
@@ -61,7 +61,7 @@ class TransactionOutbox(AbstractContextManager[None]):
                 self._expect_commit()
 
     def before_commit(self) -> None:
-        """See :class:`Outbox`: what is flushed from now on is sent with COMMIT."""
+        """See :class:`Outbox`: later flushes are sent with COMMIT."""
         self._keep_writes()
         self._commits = True
         self._expect_commit()
@@ -77,7 +77,7 @@ class TransactionOutbox(AbstractContextManager[None]):
             pipeline.expect_commit(self._part.may_commit, alone=alone)
 
     def around_save(self) -> Block:
-        """See :class:`Outbox`: where the transaction stays open, all of it is sent."""
+        """See :class:`Outbox`: if the transaction stays open, everything is sent."""
         return None if self._keeps else self
 
     def __enter__(self) -> None:
@@ -102,7 +102,7 @@ class TransactionOutbox(AbstractContextManager[None]):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """See :class:`Outbox`: its row count is needed, so that it is answered at once."""
+        """See :class:`Outbox`: its row count is needed, so it is answered at once."""
         for pipeline in self.own:
             pipeline.pause(paused=True)
         try:
@@ -117,13 +117,13 @@ class TransactionOutbox(AbstractContextManager[None]):
 
 
 class SessionPipeline(SessionPart):
-    """Several statements of one session in one round trip; it makes the outbox of each transaction.
+    """Several statements of one session in one round trip; it creates each transaction's outbox.
 
-    :param hold_limit: of the session, where it has one: it travels with the lock.
+    :param hold_limit: the session's, or None: it is sent with the lock.
     """
 
     learn: Callable[[Connection, Pipeline], bool] | None = None
-    """Asks the server for the transaction together with the writes, where its outcome is looked up."""
+    """Asks the server for the transaction together with the writes, if its outcome is looked up."""
 
     def __init__(self, state: LockContext, hold_limit: HoldLimit | None) -> None:
         self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
@@ -131,7 +131,7 @@ class SessionPipeline(SessionPart):
         self.ahead: ReadingAhead | None = None
         """The block in which reads are sent with a lock."""
         self.along: list[Callable[[LockRequest], Iterable[Read]]] = []
-        """Return the reads of other parts that follow a lock, and are sent with it."""
+        """Return the reads of other parts that follow a lock, to be sent with it."""
 
     def of_transaction(self) -> TransactionOutbox:
         """See :class:`Pipelined`."""
@@ -143,7 +143,7 @@ class SessionPipeline(SessionPart):
         return outbox
 
     def around_limit(self, limit: Limit) -> Limit:
-        """See :class:`SessionPart`: BEGIN, the limits and the reads after it travel with the lock."""
+        """See :class:`SessionPart`: BEGIN, the limits and the following reads are sent with the lock."""
         return self._locking
 
     def _locking(
@@ -154,9 +154,9 @@ class SessionPipeline(SessionPart):
     def lock_block(
         self, connection: Connection, request: LockRequest, hold_limit: float | None
     ) -> AbstractContextManager[None]:
-        """Return the block that sends the lock of this request, with the statements that travel with it."""
+        """Return the block that sends the lock of this request, with its accompanying statements."""
         reads: Callable[[], Iterable[Read]] = tuple
-        if len(request.keys) == 1:  # else of a listener, while parts are read
+        if len(request.keys) == 1:  # otherwise a listener's request, while parts are read
             reads = partial(self._reads, self.ahead, request)
         return (
             self._outbox()
@@ -165,7 +165,7 @@ class SessionPipeline(SessionPart):
         )
 
     def _reads(self, ahead: ReadingAhead | None, request: LockRequest) -> Iterator[Read]:
-        """Yield the reads that follow the lock: of the other parts, and of the block."""
+        """Yield the reads that follow the lock: those of other parts, and of the block."""
         for reads in self.along:
             yield from reads(request)
         if ahead is not None:
@@ -176,24 +176,24 @@ class SessionPipeline(SessionPart):
         return ReadingAhead(self, reads)
 
     def may_commit(self) -> bool:
-        """Return whether the writes that wait may be sent together with COMMIT, which comes next."""
+        """Return whether the waiting writes may be sent together with the COMMIT that comes next."""
         outbox = self._outbox()
         self._state().transaction.refuse()
         if len(outbox.by_connection) > 1:
             outbox.send_writes()  # all of them, before any is committed
             return False
-        # Not in one round trip with COMMIT: where its answer is lost, so would be this one.
+        # Not together with COMMIT: a lost answer would lose this one too.
         ((connection, pipeline),) = outbox.by_connection.items()
         return self.learn is None or not self.learn(connection, pipeline)
 
     def discard(self) -> None:
-        """Drop rows read ahead and waiting writes, before a connection is given back."""
+        """Drop rows read ahead and waiting writes, before a connection is returned."""
         if self.ahead is not None:
             self.ahead.end_lock()
         self._outbox().forget_writes()
 
 
-# Classes, and not generators: each lock of a document is in both of these blocks.
+# Classes, not generators, for speed: every lock of a document enters both blocks.
 
 
 class ReadingAhead(AbstractContextManager[None]):
@@ -212,7 +212,7 @@ class ReadingAhead(AbstractContextManager[None]):
 
     def begin_lock(self, lock: AbstractContextManager[None]) -> None:
         """Begin the block of a lock, which ends with this one."""
-        self.end_lock()  # that of another try
+        self.end_lock()  # of an earlier try
         lock.__enter__()
         self._lock = lock
 
@@ -224,8 +224,6 @@ class ReadingAhead(AbstractContextManager[None]):
 
 
 class _Locking(AbstractContextManager["LockRequest | None"]):
-    """The block in which one lock is sent."""
-
     _lock: AbstractContextManager[None] | None = None
 
     def __init__(

@@ -1,9 +1,9 @@
-"""The databases that a program's own ``get_bind()`` chooses, fixed from a lock to its end.
+"""The databases that a custom ``get_bind()`` chooses, fixed for the duration of a lock.
 
-A routing session sends reads to replicas, perhaps at random, and writes to the primary.  A lock
-and the reads under it need one connection: so a lock asks ``get_bind()`` once, and the
-connection that has locked serves this kind of document until the transaction ends.  A session with
-SQLAlchemy's own ``get_bind()`` has no router.
+A routing session sends reads to replicas, perhaps at random, and writes to the primary.  A lock and
+the reads under it need one connection: so a lock calls ``get_bind()`` once, and its connection
+serves this class of documents until the transaction ends.  A session with SQLAlchemy's own
+``get_bind()`` has no router.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from ..options import LockOptions, base_of
 Bind = Engine | Connection
 
 TableName = tuple[str | None, str]
-"""The schema and the name of a table, whichever Table object stands for it."""
+"""The schema and the name of a table, whichever Table object represents it."""
 
 _TRIES: Final = 16
-"""The number of times that get_bind() is asked again before its answer counts as its only one."""
+"""The number of questions to get_bind() until its answer counts as constant."""
 
 _WRITE: Final = update(table("sa_doclock"))
-"""A write of no table, for which a named lock counts."""
+"""A write without a table, which stands for a named lock."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,9 +48,9 @@ class _Pin:
     """The connection on which rows of some tables are locked in this transaction.
 
     :ivar bind: the result of ``get_bind()`` for the lock.
-    :ivar primary: its result for a write at that time; None where it has refused one.
-    :ivar elsewhere: the engines that are other databases.
-    :ivar random: ``get_bind()`` has several answers to one question.
+    :ivar primary: its result for a write at that time; None: it refused.
+    :ivar elsewhere: engines of other databases.
+    :ivar random: ``get_bind()`` gives different answers to the same question.
     """
 
     bind: Bind
@@ -63,7 +63,7 @@ class _Pinned:
     """The databases that were chosen in one transaction.
 
     :ivar chosen: for its locks.
-    :ivar pins: by table; None: of named locks.
+    :ivar pins: by table; None: named locks.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class _Pinned:
 
 
 class BindRouter(SessionPart):
-    """The databases of one session whose class has a ``get_bind()`` of its own.
+    """The databases of one session whose class has a custom ``get_bind()``.
 
     It keeps neither the session nor its state alive.
     """
@@ -86,11 +86,11 @@ class BindRouter(SessionPart):
         return self._state().transaction.memory(self, _Pinned)
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
-        """See :class:`SessionPart`: in front of the class's own."""
+        """See :class:`SessionPart`: called before the class's own."""
         return self._get_bind
 
     def _get_bind(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the connection that has locked rows of these tables, or the class's own one."""
+        """Return the connection that has locked rows of these tables, or the class's bind."""
         given = kwargs.get("bind")
         if given is not None and self._is_ours(given):
             return given
@@ -109,10 +109,10 @@ class BindRouter(SessionPart):
         return next((pins[name] for name in names if name in pins), None)
 
     def route(self, request: LockRequest) -> LockRequest:
-        """Return the request with its database in place of the arguments of ``get_bind()``.
+        """Return the request with its database instead of the arguments of ``get_bind()``.
 
-        Who takes a lock is going to write: the question is that of an UPDATE.  A SnapshotRead
-        asks for a read.
+        A lock prepares for a write: it asks for the database of an UPDATE.  A SnapshotRead asks for
+        that of a read.
 
         :raises LockNotSupported: the session is a ShardedSession.
         :raises LockMisuse: a document of this class was locked in another database before.
@@ -131,14 +131,14 @@ class BindRouter(SessionPart):
         return request._replace(bind_arguments={"bind": pin.bind})
 
     def _pin_of(self, request: LockRequest) -> _Pin:
-        """Return the database of this lock: that of the locks before, or a new one."""
+        """Return the database of this lock: that of an earlier lock, or a new one."""
         _refuse_shards(self._session(), request)
         mapper = request.mapper
         write = {**request.bind_arguments, **_write(mapper, request.bind_arguments.get("clause"))}
         pin = self._pin_at(_names_locked(request))
         if pin is not None and self._is_same(pin, write):
             return pin
-        if pin is not None and not request.named:  # which is held with its engine
+        if pin is not None and not request.named:  # a named lock is held on its engine
             raise LockMisuse(
                 "the session's get_bind() returned a different database for this class than for an "
                 "earlier lock, and held_locks cannot distinguish the two; use one session, "
@@ -151,9 +151,9 @@ class BindRouter(SessionPart):
         return _Pin(self._checked(self._ask(**read)), self._ask_quietly(write))
 
     def bound(self, request: LockRequest, roots: Collection[Mapper[Any]], bind: Bind) -> None:
-        """Let the database that was chosen for a lock serve its tables, and those of its parts.
+        """Let the database of a lock serve its tables, and those of its parts.
 
-        The session's transaction has begun there, so that its end will end this too.
+        The session's transaction has begun there, so its end ends this too.
         """
         pinned = self._pinned
         pin = pinned.chosen[bind]
@@ -164,7 +164,6 @@ class BindRouter(SessionPart):
                 pinned.pins.setdefault(name, pin)
 
     def _is_ours(self, bind: Bind) -> bool:
-        """Return whether a lock has chosen this database, or this is its connection."""
         if bind in self._pinned.chosen:
             return True
         if not isinstance(bind, Connection):
@@ -173,10 +172,10 @@ class BindRouter(SessionPart):
         return found is not None and found.connection is bind
 
     def _is_same(self, pin: _Pin, write: Mapping[str, Any]) -> bool:
-        """Return whether such a write belongs into the database of the pin.
+        """Return whether the write goes to the pin's database.
 
-        A class may be mapped to a database of its own, and a program may have gone over to
-        another tenant.  But where ``get_bind()`` answers at random, another answer says nothing.
+        A class may have a database of its own, and a program may have switched to another tenant.
+        If ``get_bind()`` answers at random, a different answer means nothing.
         """
         if pin.random or pin.primary is None:
             return True
@@ -185,12 +184,9 @@ class BindRouter(SessionPart):
             return True
         if answer.engine not in pin.elsewhere:
             pin.elsewhere.add(answer.engine)
-            pin.random = self._answers_at_random(write, answer)
+            again = (self._ask_quietly(write) for _ in range(_TRIES))
+            pin.random = any(bind is None or not _is_same_database(bind, answer) for bind in again)
         return pin.random
-
-    def _answers_at_random(self, write: Mapping[str, Any], answer: Bind) -> bool:
-        again = (self._ask_quietly(write) for _ in range(_TRIES))
-        return any(bind is None or not _is_same_database(bind, answer) for bind in again)
 
     def _ask(self, *args: Any, **kwargs: Any) -> Bind:
         session = self._session()
@@ -198,7 +194,6 @@ class BindRouter(SessionPart):
         return bind
 
     def _ask_quietly(self, write: Mapping[str, Any]) -> Bind | None:
-        """Return the answer; None where the program refuses to write."""
         try:
             return self._ask(**write)
         except Exception:  # noqa: BLE001  # the program's own
@@ -212,7 +207,6 @@ class BindRouter(SessionPart):
 
 
 def _names_locked(request: LockRequest) -> Iterable[TableName | None]:
-    """Return the names of the tables of a lock; None for a named lock."""
     if request.named:
         return (None,)
     names = _names_in(request.bind_arguments.get("clause"))
@@ -226,7 +220,7 @@ def _names_in(clause: Any) -> Sequence[TableName]:
 
 @mapper_cache
 def _names_of_tables(mapper: Mapper[Any]) -> Sequence[TableName]:
-    """Return the tables of a class and its hierarchy by schema and name: several classes may map one."""
+    """Return schema and name of every table of the hierarchy, which other classes may map too."""
     tables = dict.fromkeys(
         chain.from_iterable(
             descendant.tables for descendant in mapper.base_mapper.self_and_descendants
@@ -239,7 +233,6 @@ def _names_of_tables(mapper: Mapper[Any]) -> Sequence[TableName]:
 
 @mapper_cache
 def _names_of_document(root: Mapper[Any]) -> Sequence[TableName]:
-    """Return the names of the tables of a document: of the header, and of its parts."""
     mappers = (root, *(part.detail for part in parts_of(root)))
     return list(dict.fromkeys(chain.from_iterable(map(_names_of_tables, mappers))))
 
@@ -252,10 +245,7 @@ def _is_same_database(known: Bind, other: Bind) -> bool:
 
 
 def _write(mapper: Mapper[Any] | None, clause: Any = None) -> Mapping[str, Any]:
-    """Return the bind arguments of a write to this class.
-
-    :param clause: the clause that reads the tables to write to, where there is no class.
-    """
+    """Return the bind arguments of a write to this class, or to a table of the clause."""
     if mapper is not None:
         return {"mapper": mapper, "clause": _update_of(mapper)}
     within = () if clause is None else visitors.iterate(clause)
@@ -275,7 +265,7 @@ def _read(mapper: Mapper[Any]) -> Select[Any]:
 
 
 def _refuse_shards(session: Session, request: LockRequest) -> None:
-    """:raises LockNotSupported: rows of several databases would be one document."""
+    """:raises LockNotSupported: the rows of several shards would count as one document."""
     shards = sys.modules.get("sqlalchemy.ext.horizontal_shard")
     if shards is None or not isinstance(session, shards.ShardedSession):
         return

@@ -1,4 +1,4 @@
-"""The refusal of a second session: its task, or thread, holds a lock in another session of a gate.
+"""The refusal of a second session: its task or thread holds a lock in another session of a gate.
 
 Enough of them would use up the pool, and wait for each other's connections.
 """
@@ -33,9 +33,9 @@ from ..options import is_row_lock
 class SecondSession(SessionPart):
     """One session, as the others of its task see it.
 
-    :param gate: the others that count have the same one.
-    :ivar pools: of its connections, while it holds a lock on rows: of ``document``, taken in the task
-        or thread ``where``.
+    :param gate: only sessions of the same gate count.
+    :ivar pools: of its connections while it holds a row lock on ``document``, taken in the task or
+        thread ``where``.
     """
 
     def __init__(self, state: LockContext, gate: object) -> None:
@@ -55,13 +55,13 @@ class SecondSession(SessionPart):
         return take_and_note
 
     def _hold(self, document: str) -> None:
-        """Note for the other sessions of this task and thread that this one holds a lock."""
+        """Tell the other sessions of this task or thread that this one holds a lock."""
         if not self.pools:
             self.document = document
         self.pools = frozenset(c.engine.pool for c in connections_of(self._session()).all())
         self.where, known = _where(), _here.get()
         if ref(self) not in known:
-            # Another tuple: a context that was copied before does not see it.
+            # A new tuple: contexts that were copied before do not see it.
             _here.set(
                 (
                     *(reference for reference in known if (other := reference()) and other.pools),
@@ -76,7 +76,7 @@ class SecondSession(SessionPart):
 
     def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""
-        self.pools = frozenset()  # also where an interruption came before
+        self.pools = frozenset()  # also after an earlier interruption
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
         """See :class:`SessionPart`."""
@@ -89,13 +89,12 @@ class SecondSession(SessionPart):
         return checked_bind
 
     def _others(self) -> Iterator[SecondSession]:
-        """Yield the others of this gate, task and thread."""
         for other in [reference() for reference in _here.get()]:
             if other not in (None, self) and other.gate is self.gate and other.where == _where():
                 yield other
 
     def _refuse_second_session(self, bind: Engine | Connection) -> None:
-        """:raises LockMisuse: this task holds a lock in another session, and a connection."""
+        """:raises LockMisuse: another session of this task holds a lock and a connection."""
         if isinstance(bind, Connection):
             return
         for other in self._others():
@@ -113,18 +112,16 @@ class SecondSession(SessionPart):
                 )
 
 
-# A StaticPool and a SingletonThreadPool give one connection to all who come, and a NullPool makes one
-# for each.  A QueuePool of max_overflow=-1 or pool_size=0 has no limit, but no public attribute says
-# so: it counts as one that has.
+# StaticPool and SingletonThreadPool share one connection; NullPool creates one per checkout.  A
+# QueuePool with max_overflow=-1 or pool_size=0 is unlimited too, but no public attribute says so.
 _NEVER_EXHAUSTED: Final = (NullPool, SingletonThreadPool, StaticPool)
 
-# The sessions that have taken locks here.  A context variable, so that a thread of a pool, or a task
-# that was started while a lock is held, does not count as the one that has taken it.
+# The sessions that took locks here.  A context variable: a pool's thread, or a task started while a
+# lock is held, starts with a copy and is not the holder.
 _here: ContextVar[tuple[ref[SecondSession], ...]] = ContextVar("sa_doclock.here", default=())
 
 
 def _where() -> object:
-    """Return the task or thread that this is, to be compared."""
     with suppress(RuntimeError):  # no loop runs in this thread
         task = asyncio.current_task()
         if task is not None:

@@ -19,9 +19,9 @@ It decides by row.  A row belongs to a document by its table, whichever class or
 headers need no lock while the transaction's ledger has them.
 """
 
-from .dml import atomic_update, targets_here
+from .dml import atomic_update
 from .refusals import ReadProvenance, check_guard_mode
 from .statement_check import is_atomic
-from .targets import Execution, Target, is_header_target
+from .targets import Target, Write, is_header_target, targets_here
 from .touched import rows_written, touched_rows
 from .write_guard import WriteGuard

@@ -1,14 +1,16 @@
 """The documents that a transaction may write, and the refusal of others: an error, a warning, or nothing.
 
-With ``guard_tracing``, and in a test run of the pytest plugin, an UnlockedWrite describes where its row was read.
-SQLAlchemy numbers the executions whose rows become objects, and each object keeps the number of the one that has
-loaded it.  So a session notes its executions alone, not the rows; an error looks up the one that it needs.
+With ``guard_tracing``, and in a test run of the pytest plugin, an UnlockedWrite says where its row
+was read. SQLAlchemy numbers the executions that load objects, and each object keeps the number of
+its execution.  So a session records only executions, not rows; an error looks up the one that it
+needs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from threading import Lock
 from typing import Any, Final, NamedTuple, get_args
@@ -46,7 +48,7 @@ from ..versions import raise_versions
 from .rules import WriteRules
 
 READS_REMEMBERED: Final = 2000
-"""The most executions that a session remembers; of more it forgets the older half."""
+"""The largest number of executions that a session remembers; beyond it, the older half is dropped."""
 
 _SCHEMA_TO_TRANSLATE: Final = re.compile(r"__\[SCHEMA_[^]]*\]\.")
 """The place of a schema in compiled SQL, with a ``schema_translate_map``."""
@@ -55,10 +57,10 @@ _SCHEMA_TO_TRANSLATE: Final = re.compile(r"__\[SCHEMA_[^]]*\]\.")
 class Execution(NamedTuple):
     """An execution of a statement that may have read objects."""
 
-    above: int  # on SQLAlchemy 2.0 a number less than its own; else 0
+    above: int  # on SQLAlchemy 2.0 a number less than its own; otherwise 0
     last: int  # its number; on SQLAlchemy 2.0 perhaps a greater one
     sql: str
-    between_locks: bool  # it was not of a call that takes a lock
+    between_locks: bool  # no lock call executed it
     unlocked: bool  # no lock was held
     line: str | None
 
@@ -77,23 +79,23 @@ class ReadProvenance:
 
     @property
     def _reads(self) -> list[Execution]:
-        """The statements whose objects may be in the identity map; close() and expunge_all() make a new map."""
+        """The statements whose objects may be in the identity map, which close() replaces."""
         identity_map = self._session().identity_map
         if self._read_into[0] is not identity_map:
             self._read_into = identity_map, []
         return self._read_into[1]
 
     def _note(self, above: int, result: Any) -> None:
-        """Note an execution, if it may have read objects.
+        """Note an execution if it may have read objects.
 
-        :param above: what ``run_before()`` has returned before it.
+        :param above: the result of ``run_before()`` before it.
         """
         # A Core statement has a Result of another type.
         if type(result) is ChunkedIteratorResult:
             reads, ledger = self._reads, ledger_of(self._session())
             try:
                 last, sql = run_of(result), result.raw.context.compiled.string  # type: ignore[union-attr]
-            except AttributeError:  # a listener of the program has made the result
+            except AttributeError:  # a listener of the program created the result
                 return
             between, unlocked = self._calls.current is None, not ledger.held
             reads.append(Execution(above, last, sql, between, unlocked, _line_of_read()))
@@ -104,12 +106,12 @@ class ReadProvenance:
                 self._note(above, merged)
 
     def describe(self, state: InstanceState[Any]) -> str:
-        """Return the sentence that says where the object was read; empty if that is not known."""
-        # Pickle takes neither of them along.
+        """Return the sentence that says where the object was read, or "" if unknown."""
+        # Pickle drops both.
         run = getattr(state, "sa_doclock_run", state.runid)
         if run is None:
             return ""
-        # The first of them: one that has run within another is noted before it.
+        # The first of them: a nested execution is noted before the outer one.
         found = next((read for read in self._reads if read.has(run)), None)
         return "" if found is None else _sentence(found)
 
@@ -123,7 +125,7 @@ def _note_execution(note: Callable[[int, Any], None], state: ORMExecuteState) ->
 
 
 def _sentence(found: Execution) -> str:
-    how = ""  # whether a row is of a document that is held would be a look-up for every row
+    how = ""  # finding out whether a row's document is locked would cost a look-up per row
     if not found.between_locks:
         how = " under a lock that has been released"
     elif found.unlocked:
@@ -133,7 +135,7 @@ def _sentence(found: Execution) -> str:
     return f"  It was read{how} by {sql}{where}."
 
 
-# Global, as mappers are: each is listened to once, for all sessions of the process.
+# Global, like mappers: one listener per mapper serves all sessions of the process.
 # Threads: read and changed under the lock.
 _followed: WeakSet[Mapper[Any]] = WeakSet()
 _following = Lock()
@@ -141,7 +143,6 @@ _following = Lock()
 
 @mapper_cache
 def _follow_documents() -> None:
-    """Listen to the classes of all documents that are declared by now."""
     with _following:
         for root in declared_roots():
             for mapper in {root, *(part.detail for part in parts_of(root))}:
@@ -154,17 +155,16 @@ def _follow_documents() -> None:
 
 
 def _note_refresh(state: Any, context: Any, *_: object) -> None:
-    """Note which execution has loaded an object again, from a listener for ``refresh``.
+    """Note which execution refreshed an object, as a listener for ``refresh``.
 
-    SQLAlchemy does not renew the number of an object where it loads a part of its attributes, or
-    all those that have expired.
+    SQLAlchemy does not renew an object's number when it loads only some attributes, or the expired
+    ones.
     """
     if context is not None:
         state.sa_doclock_run = context.runid
 
 
 def _line_of_read() -> str | None:
-    """Return the line of the program that has run a statement."""
     frame = frame_of_program()
     if frame is None:
         return None
@@ -176,7 +176,7 @@ _MODES: Final = get_args(GuardMode)
 
 
 def check_guard_mode(mode: object) -> None:
-    """Raise ValueError if there is no such mode."""
+    """:raises ValueError: there is no such mode."""
     if mode not in _MODES:
         raise ValueError(f"guard must be one of {', '.join(map(repr, _MODES))}, got {mode!r}")
 
@@ -188,17 +188,17 @@ class Refusal(NamedTuple):
     identity: Identity
     what: str  # "Line 1 would be changed in 'value'"
     rows: str  # the same without a key: "Line rows would be changed in 'value'"
-    state: InstanceState[Any] | None = None  # the object of the row, where it is known
+    state: InstanceState[Any] | None = None  # the object of the row, if known
 
 
 class GuardMemory:
-    """The memory of a guard: of one transaction, and of the flush under way.
+    """The memory of a guard: of one transaction, and of the current flush.
 
-    :ivar held: the changed and deleted rows of the flush whose documents were held when it began, each with
-        the rules of its class; such a row is not checked again, unless an attribute that they name has
-        changed meanwhile.
-    :ivar written: the check of the rows that the flush has written, where one of them needs it.
-    :ivar raised: the documents whose versions statements have raised, which a savepoint may take back.
+    :ivar held: the changed and deleted rows of the flush whose documents were locked when it began,
+        each with the rules of its class; such a row is not checked again unless an attribute in its
+        rules changes.
+    :ivar written: the check of the rows that the flush has written, if one of them needs it.
+    :ivar raised: the documents whose versions statements have raised, which a savepoint may undo.
     """
 
     def __init__(self, guard: Any) -> None:
@@ -211,11 +211,11 @@ class GuardMemory:
 class Refusals:
     """The documents that a session may write now, and the refusal of writes to others.
 
-    It may write those that its transaction holds ForUpdate, and those whose headers it has inserted, which
-    need no lock until a rollback.
+    It may write those that its transaction holds ForUpdate, and those whose headers it has
+    inserted, which need no lock until a rollback.
 
-    :param reads: tells where the session has read a row, where it traces that.
-    :ivar unguarded: the number of blocks around this call in which nothing is checked.
+    :param reads: knows where the session read a row, if it traces that.
+    :ivar unguarded: the number of unguarded blocks around this call.
     """
 
     unguarded = 0
@@ -225,19 +225,19 @@ class Refusals:
         self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
         self._mode, self._reads = mode, reads
         self._reported: dict[object, None] = {}  # smaller than a set
-        """The documents that were reported, and the texts that the program was warned of."""
+        """The documents that were reported, and the texts of warnings to the program."""
 
     @property
     def memory(self) -> GuardMemory:
-        """The memory of the guard, of the transaction that there is now."""
+        """The guard's memory of the current transaction."""
         return self._state().transaction.memory(self, partial(GuardMemory, self))
 
     @property
     def enabled(self) -> bool:
-        """True if there are documents."""
+        """True if any document is declared."""
         if not any_declared():
             return False
-        # Before anything is checked, the rows of all documents must be listened to.
+        # Before any check, listen to the rows of all documents.
         notify_in_time()
         return True
 
@@ -251,13 +251,13 @@ class Refusals:
         return ledger_of(self.session()).may_write(key)
 
     def permits(self, root: Mapper[Any], identity: Identity) -> bool:
-        """Return whether this transaction may write to the document; one without a key is new."""
+        """Return whether this transaction may write the document; one without a key is new."""
         return self.may_write((root.class_, identity)) or has_null(identity)
 
     def add_inserted(self, key: DocumentKey) -> None:
-        """Note a document whose header this transaction has inserted, or another name of one.
+        """Record a document whose header this transaction has inserted, or another spelling of one.
 
-        In a collation that ignores case, ``ABC`` is a name of the document ``abc``.
+        In a collation that ignores case, ``ABC`` is another spelling of ``abc``.
         """
         state = self._state()
         if state.ledger.is_empty():
@@ -265,13 +265,13 @@ class Refusals:
         state.ledger.add_new(key)
 
     def raise_versions(self, root: Mapper[Any], identities: Collection[Identity]) -> None:
-        """Raise the versions of these documents, of which a statement has written parts."""
+        """Raise the versions of these documents, whose parts a statement has written."""
         raise_versions(self.session(), root, identities)
         for identity in identities:
             self.memory.raised[root, identity] = None
 
     def add_key(self, key: DocumentKey, identity: Identity | None) -> None:
-        """Note that the primary key of a document was changed to this, if to any; it is held by both."""
+        """Record that the primary key of a document was changed to this, if it was; both keys are held."""
         if identity is None:
             return
         ledger = ledger_of(self.session())
@@ -282,44 +282,44 @@ class Refusals:
             self.add_inserted((key[0], identity))
 
     def reset_warnings(self) -> None:
-        """Let the warnings of earlier flushes and statements come again."""
+        """Let earlier warnings appear again."""
         self._reported.clear()
 
-    def refuse_all(
+    def allow(
         self,
-        refusals: Collection[Refusal],
+        found: Iterable[Refusal],
         resolvers: Mapping[Mapper[Any], HeaderResolver],
-        expected: Collection[type[Any]] = (),
-    ) -> None:
-        """Refuse these writes, except where the database says that the document is held.
+        expected: Callable[[], Collection[type[Any]]] = tuple,
+    ) -> bool:
+        """Return whether all these documents may be written; refuse the others.
 
-        :param resolvers: they ask the database for the keys of the documents, by root.
-        :param expected: classes of which headers are inserted along: a line whose header is not
-            in the database yet is checked when both are written.
+        The database may know a locked document by another key.
+
+        :param resolvers: ask the database for the keys of the documents, by root.
+        :param expected: returns the classes of headers inserted in the same flush: a line whose header is
+            not in the database yet is checked when both are written.
         """
-        keys = {
-            root: {refusal.identity for refusal in refusals if refusal.root is root}
-            for root in resolvers
-        }
-        stored = {root: resolvers[root].stored_keys(some) for root, some in keys.items() if some}
-        refusals = sorted(refusals, key=lambda refusal: repr(refusal.identity))  # of one object too
+        unheld = dict.fromkeys(each for each in found if not self.permits(each.root, each.identity))
+        if not unheld:
+            return True
+        coming, asked = expected(), defaultdict[Mapper[Any], set[Identity]](set)
+        for refusal in unheld:
+            asked[refusal.root].add(refusal.identity)
+        stored = {root: resolvers[root].stored_keys(keys) for root, keys in asked.items()}
+        refusals = sorted(unheld, key=lambda refusal: repr(refusal.identity))  # may be equal
         for refusal in in_session_order(self.session(), refusals, lambda refusal: refusal.state):
-            key = stored[refusal.root].get(refusal.identity)
-            if key is not None:
-                self._refuse_unless_held(refusal, key)
-            elif refusal.root.class_ not in expected:
-                self.refuse(refusal)
-
-    def _refuse_unless_held(self, refusal: Refusal, key: Identity) -> None:
-        """Refuse the write, unless the document is held by the key that the database has."""
-        entity = refusal.root.class_
-        if self.may_write((entity, key)):
-            self.add_inserted((entity, refusal.identity))  # another name of the document
-        else:
-            self.refuse(refusal._replace(identity=key))
+            key, entity = stored[refusal.root].get(refusal.identity), refusal.root.class_
+            if key is None:
+                if entity not in coming:
+                    self.refuse(refusal)
+            elif self.may_write((entity, key)):
+                self.add_inserted((entity, refusal.identity))  # the document under another spelling
+            else:
+                self.refuse(refusal._replace(identity=key))
+        return False
 
     def refuse_written(self, refusal: Refusal) -> None:
-        """Refuse what was written already: nothing of it can be committed."""
+        """Refuse a write that has happened already: the transaction cannot be committed."""
         try:
             self.refuse(refusal)
         except UnlockedWrite as error:
@@ -346,7 +346,7 @@ class Refusals:
         add_document(error, entity, ident, None, database)
         if self._mode == "raise":
             raise error
-        # No warning names a row: Python shows each text once for each line of the program.
+        # The warning names no row: Python shows each text once per line of the program.
         text = (
             f"{refusal.rows} without the ForUpdate lock of their {entity.__name__}. Lock first, then "
             "read, then change: "

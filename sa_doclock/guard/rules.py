@@ -1,8 +1,9 @@
-"""The rules by which the guard judges a write to an object, found out once for each mapper.
+"""The rules by which the guard judges a write to an object, derived once for each mapper.
 
-A row belongs to the document of each class that has its table.  Most classes tell which document that
-is: they are the header's or the part's own, or map the foreign key.  Of a row of another class, which is
-untold, the database is asked for the row of the document's class that has the same key in the table.
+A row belongs to the document of each class that maps its table.  Most classes show which document
+that is: they are the header's or the part's own, or map the foreign key.  For a row of another,
+"untold" class, the database is asked for the row of the document's class that has the same key in
+the table.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import chain, repeat
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import insert, update
 from sqlalchemy.orm import (
     InstanceState,
     Mapper,
@@ -26,38 +27,34 @@ from sqlalchemy.orm import (
 from ..core.documents import (
     HeaderResolver,
     Part,
-    ask,
     document_root,
     has_null,
     is_header,
     is_row_of_root,
     key_attributes,
-    key_columns,
     mapper_cache,
     parts_of,
     parts_with_detail,
     root_of,
 )
 from ..core.same_tables import mapped_table, other_objects_of, same_attribute
-from ..core.statements import chunks, key_in
 from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes
 from .targets import (
     Generated,
     Row,
     Target,
+    Way,
     Write,
     generated_attributes,
     is_header_target,
-    targets_extended,
     targets_of_table,
 )
-from .touched import key_of_table
 
 
 @mapper_cache
 def untold_targets(mapper: Mapper[Any]) -> Mapping[Target, Any]:
-    """Return the targets that a row of this class may be and does not tell, each with a table of both."""
+    """Return the targets that a row of this class may be without showing it, each with a shared table."""
     found: dict[Target, Any] = {}
     for table in map(mapped_table, mapper.tables):
         for target in targets_of_table(table):
@@ -67,7 +64,7 @@ def untold_targets(mapper: Mapper[Any]) -> Mapping[Target, Any]:
 
 
 def _is_told(mapper: Mapper[Any], target: Target) -> bool:
-    """Return whether an object of the class tells whether it is such a row, and of which document."""
+    """Return whether an object of the class shows whether it is such a row, and of which document."""
     other = target.mapper
     if other is None:
         return False
@@ -77,13 +74,13 @@ def _is_told(mapper: Mapper[Any], target: Target) -> bool:
 
 
 def _is_told_by_columns(mapper: Mapper[Any], other: Mapper[Any], target: Target) -> bool:
-    """Return whether the class maps the header's key, or the foreign keys of all parts of the other class."""
+    """Return whether the class maps the header's key, or the foreign keys of all the other's parts."""
     root = target.root
     has_key = is_row_of_root(mapper, root) and {*root.primary_key} <= {*mapper.primary_key}
     if is_header_target(target) and not has_key:
         return False
     told, parts = (parts_with_detail(root, each_class) for each_class in (mapper, other))
-    # The key of an object may find the row of the other class, which it cannot move then.
+    # The object's key may find the row of the other class, which the object then cannot move.
     found = [*mapper.primary_key] == [*other.primary_key] and not any(
         same_attribute(mapper, column) for column in _deciding_columns(target, other.local_table)
     )
@@ -113,111 +110,24 @@ def _deciding_columns(target: Target, table: Any) -> Iterator[Any]:
         yield from mapper.base_mapper.column_attrs[name].columns
 
 
-def key_in_table(
-    state: InstanceState[Any], target: Target, table: Any, *, written: bool
-) -> Identity | None:
-    """Return the key that an object's row has in a table; None if it does not tell.
-
-    :param written: as it was written; else as it was before.
-    """
-    names = key_of_table(target, table, target.source)
-    return _values(state, [table.columns[member] for member in names], written=written)
-
-
-def owner_in_association(
-    state: InstanceState[Any], target: Target, *, written: bool
-) -> Identity | None:
-    """Return the owner that an object on an association table names; None if only the database knows it."""
-    if target.mapper is not None:
-        return None
-    return _values(state, [target.table.columns[name] for name in target.read], written=written)
-
-
-def _values(state: InstanceState[Any], columns: Iterable[Any], *, written: bool) -> Identity | None:
-    names = [same_attribute(state.mapper, column) for column in columns]
-    found = tuple(None if name is None else _value(state, name, written=written) for name in names)
-    return None if not found or has_null(found) else found
-
-
-def _value(state: InstanceState[Any], name: str, *, written: bool) -> Any:
-    if written and name in state.dict:
-        return state.dict[name]
-    history = state.attrs[name].load_history()
-    values = history.deleted or history.unchanged or ()
-    # SQLAlchemy does not load the key that an expired object had where the table has no primary key.
-    key = dict(zip(key_attributes(state.mapper), state.identity or (), strict=False))
-    return next(iter(values), key.get(name))
-
-
-def stored_headers_of(
-    session: Session,
-    resolver: HeaderResolver,
-    target: Target,
-    table: Any,
-    keys: Collection[Identity],
-) -> Iterator[tuple[Identity, Identity]]:
-    """Yield the headers that the database has for rows of the target, each with the row's key in the table."""
-    columns = [*key_of_table(target, table, target.source).values()]
-    own = (
-        [table.columns[name] for name in target.read]
-        if target.mapper is None
-        else key_columns(target.source)
-    )
-    for some in chunks([*keys]):
-        rows = select(*columns, *own).where(key_in(columns, some))
-        for row in ask(session, rows, bind_arguments=target.bind_arguments):
-            key, identity = tuple(row[: len(columns)]), tuple(row[len(columns) :])
-            headers = (
-                headers_of_owner(resolver, target, identity)
-                if target.mapper is None
-                else resolver.stored_headers(target.mapper, identity)
-            )
-            yield from ((key, header) for header in headers)
-
-
-def headers_of_owner(
-    resolver: HeaderResolver, target: Target, owner: Identity
-) -> Collection[Identity]:
-    """Return the headers of the owner that a row of an association table names."""
-    (link,) = target.links
-    resolver.note_types(owner, link.types)
-    return resolver.headers_of_row(link.owner, owner)
-
-
-def rows_of_untold(
-    states: Iterable[InstanceState[Any]],
-) -> Iterator[tuple[Mapper[Any], Write, Sequence[Row]]]:
-    """Yield the values that objects of such classes are written with, by class and write."""
-    found: defaultdict[tuple[Mapper[Any], Write], list[Row]] = defaultdict(list)
+def writes_of_untold(states: Iterable[InstanceState[Any]]) -> Iterator[Write]:
+    """Yield the writes of objects of untold classes."""
+    found: defaultdict[tuple[Mapper[Any], Callable[[Any], Any]], list[Row]] = defaultdict(list)
     for state in states:
         mapper = state.mapper
-        if not untold_targets(mapper):
-            continue
-        if state.key is None:
-            names, key, write = state.dict.keys(), {}, Write.INSERT
-        else:
-            names, write = state.committed_state.keys(), Write.UPDATE
-            key = dict(zip(key_attributes(mapper), state.identity or (), strict=True))
-        row = {name: state.dict.get(name) for name in names if name in mapper.column_attrs}
-        found[mapper, write].append({**row, **key})
-    for (mapper, write), rows in found.items():
-        yield mapper, write, rows
-
-
-def inserts_header(state: InstanceState[Any], root: Mapper[Any], header: Identity) -> bool:
-    """Return whether the INSERT of an object makes this header too: that of a class on a join()."""
-    names = [same_attribute(state.mapper, column) for column in root.primary_key]
-    return tuple(None if name is None else state.dict.get(name) for name in names) == header
-
-
-def is_new_header(target: Target, table: Any) -> bool:
-    """Return whether a new row of the table makes a new header of this target, and no other."""
-    return is_header_target(target) and not any(targets_extended([target], table, None))
+        if untold_targets(mapper):
+            new = state.key is None
+            names = state.dict.keys() if new else state.committed_state.keys()
+            row = {name: state.dict.get(name) for name in names if name in mapper.column_attrs}
+            key = dict(zip(key_attributes(mapper), state.identity or (), strict=not new))
+            found[mapper, insert if new else update].append({**row, **key})
+    for (mapper, statement), rows in found.items():
+        yield Write(statement(mapper.class_), rows, {"execution_options": {"autoflush": False}})
 
 
 States = Collection[InstanceState[Any]]
 
-# A flush may have thousands of rows, so these run in C for each of them.
+# A flush may have thousands of rows: these run in C for each of them.
 _committed_state: Final[Callable[[Any], Mapping[str, Any]]] = attrgetter("committed_state")
 _key: Final[Callable[[Any], tuple[Any, ...] | None]] = attrgetter("key")
 _object: Final = methodcaller("obj")
@@ -226,41 +136,37 @@ _object: Final = methodcaller("obj")
 class WriteRules(NamedTuple):
     """The rules for writes to objects of a class."""
 
-    root: Mapper[Any] | None  # of the documents that its rows belong to
+    root: Mapper[Any] | None  # of the documents to which its rows belong
     entity: type[Any]  # the class of the root
     header: bool  # each row is the header of a document
     direct: Part | None  # the only part that a row can be, if its foreign key names the header
     moves: frozenset[str]  # the attributes that move a row from one document to another
-    keys: frozenset[str]  # the attributes of the primary key, where the row may be a header
+    keys: frozenset[str]  # the attributes of the primary key, if the row may be a header
     elsewhere: frozenset[str]  # those that move it, or write to rows of other classes
-    checked: frozenset[str]  # all these
-    columns: frozenset[
-        str
-    ]  # those that are columns, which a write may expire: of a relationship it does not
+    checked: frozenset[str]  # all of these
+    columns: frozenset[str]  # the columns among them, which a write may expire
     kind: frozenset[str]  # the attribute by which a row becomes one of another class
     generated: Generated | None  # of those that name an owner
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
-    unseen: frozenset[str]  # those of them that write rows of which no event is checked
+    unseen: frozenset[str]  # those of them whose written rows have no checked event
     deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
-    other: bool  # the class has another object for the table; see core/same_tables.py
-    untold: bool  # a row may be one of a document that only the database knows; see untold.py
-    # The headers that objects are, or name by a foreign key, which is loaded, else KeyError.  None:
-    # of such objects other rows tell the header.
+    other: bool  # the class has another Table object for the table; see core/same_tables.py
+    untold: bool  # only the database may know a row's document; see untold.py
+    # The headers that objects are, or name by a loaded foreign key; KeyError if it is not loaded.
+    # None: only other rows show the header.
     named: Callable[[States], Iterable[Identity]] | None
 
-    def headers_of(
-        self, session: Session, write: Write, states: States
-    ) -> Iterable[Identity] | None:
-        """Return the headers of objects of this class, whose write is one of their documents alone.
+    def headers_of(self, session: Session, way: Way, states: States) -> Iterable[Identity] | None:
+        """Return the headers of objects of this class, if each write concerns one document.
 
-        Owners that are new are not among them.  None if one of the objects may be a write to
-        another document, or does not tell its header.
+        New owners are omitted.  None if one of the objects may be written to another document, or
+        does not show its header.
         """
-        elsewhere = self.updates.keys() if write is Write.INSERT else self.elsewhere
+        elsewhere = self.updates.keys() if way is Way.INSERT else self.elsewhere
         alone = all(map(elsewhere.isdisjoint, map(_committed_state, states)))
-        if not alone or (write is Write.DELETE and self.deletes):
+        if not alone or (way is Way.DELETE and self.deletes):
             return None
-        if write is Write.INSERT:
+        if way is Way.INSERT:
             return self._headers_of_new(states)
         if self.untold:
             return None
@@ -271,14 +177,14 @@ class WriteRules(NamedTuple):
         except (AttributeError, KeyError):  # the object is freed, or its key is expired
             return None
 
-    def is_set_too_late(self, write: Write, along: States | None) -> bool:
-        """Return whether the table may set what names the owner, which no check after it would tell.
+    def is_set_too_late(self, way: Way, along: States | None) -> bool:
+        """Return whether the table may set the owner's key, unseen by later checks.
 
-        :param along: None: each row is checked again when it is written; a new one tells its document then,
-            an old one not that it has come to another.
+        :param along: None: each row is checked again when it is written; a new row shows its
+            document then, but an old one does not show that it has moved.
         """
-        checked_after = along is None and write is Write.INSERT
-        return self.generated is not None and bool(self.generated.by(write)) and not checked_after
+        checked_after = along is None and way is Way.INSERT
+        return self.generated is not None and bool(self.generated.by(way)) and not checked_after
 
     def _headers_of_new(self, states: States) -> Iterable[Identity] | None:
         """Return the headers that new objects name, by their foreign key or by their owner."""
@@ -297,7 +203,7 @@ class WriteRules(NamedTuple):
     def _headers_through_others(
         self, session: Session, states: States
     ) -> Iterable[Identity] | None:
-        """Return the headers that other rows lead to, which are loaded."""
+        """Return the headers that loaded other rows lead to."""
         if self.root is None:
             return ()
         resolver = HeaderResolver(session, self.root, ask=False)
@@ -310,13 +216,14 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
     """Return the rules for objects of this class; None if the guard never checks them."""
     root = document_root(mapper)
     related = list(_related_documents(mapper))
-    # A change of order.lines is one of line.order too, and is checked with the line.
+    # A change of order.lines also changes line.order, and is checked with the line.
     updates = {
-        one.key: other
-        for one, other in related
-        if one.secondary is not None or one.back_populates is None
+        relationship.key: other
+        for relationship, other in related
+        if relationship.secondary is not None or relationship.back_populates is None
     }
-    deletes, name = {one.key: other for one, other in related}, kind_attribute(mapper)
+    deletes = {relationship.key: other for relationship, other in related}
+    name = kind_attribute(mapper)
     others = any(map(document_root, mapper.base_mapper.self_and_descendants))
     kind = frozenset(() if name is None or not others else (name,))
     if root is None and not (deletes or kind or untold_targets(mapper)):
@@ -331,7 +238,7 @@ def _build_rules(
     deletes: Mapping[str, Mapper[Any]],
     kind: frozenset[str],
 ) -> WriteRules:
-    """Return the rules of a class; without a root it is in no document, and its flush writes to some."""
+    """Return the rules of a class; without a root it is in no document, but its flush writes to some."""
     parts: Sequence[Part] = ()
     header, direct, keys, own = False, None, frozenset[str](), set[str]()
     if root is not None:
@@ -358,13 +265,13 @@ def _build_rules(
         kind=kind,
         generated=generated if any(generated) else None,
         updates=updates,
-        # Those write to an association table, or by UPDATEs of their own.
+        # These write to an association table, or by separate UPDATEs.
         unseen=frozenset(
             relationship.key
             for relationship in map(mapper.relationships.__getitem__, updates)
             if relationship.secondary is not None or relationship.post_update
         ),
-        # Its own parts are deleted with the row, under the same lock.
+        # Its parts are deleted with the row, under the same lock.
         deletes={name: other for name, other in deletes.items() if name not in own},
         other=bool(other_objects_of(mapper)),
         untold=bool(untold_targets(mapper)),
@@ -380,15 +287,13 @@ def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
 def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
     if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
         return None
-    if parts[0].discriminators:
-        return None  # the foreign key alone does not tell
-    return parts[0]
+    return None if parts[0].discriminators else parts[0]  # else the foreign key is not enough
 
 
 def _named_headers(
     header: bool, part: Part | None
 ) -> Callable[[States], Iterable[Identity]] | None:
-    """Return the function for the headers that objects are themselves, or name by a foreign key."""
+    """Return the function for the headers that objects are, or name by a foreign key."""
     if header:
         return lambda states: map(itemgetter(1), filter(None, map(_key, states)))
     if part is None or not part.foreign_key:
@@ -406,7 +311,7 @@ def _named_headers(
 def _headers_of_owners(
     loaded: Sequence[dict[str, Any]], backrefs: Iterable[str]
 ) -> list[Identity] | None:
-    """Return the headers that are the owners of objects; None if one is neither stored nor new."""
+    """Return the headers that own these objects; None if an owner is neither stored nor new."""
     found: dict[int, Any] = {}
     for name in backrefs:
         owners = [*map(dict.get, loaded, repeat(name))]

@@ -1,15 +1,17 @@
 """The check of the rows that one statement writes, of one target.
 
-``_headers...()`` find whose rows they are: each yields headers, with the words for a refusal; UNKNOWN is that
-of a row that does not tell.  ``_allow()`` refuses those that are not held.
+``_headers...()`` find whose rows they are: each yields headers, with the words for a refusal;
+UNKNOWN stands for a row that does not show its header.  ``_allow()`` refuses those that are not
+locked.
 
-An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that has the same values as the new
-one in the columns of the conflict.  Where the foreign key to the owner is among them, and the update leaves it
-alone, both rows are of the same document.  The same is true of a header where its primary key is among them.
+An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that equals the new one
+in the columns of the conflict.  If these include the foreign key to the owner, and the update
+leaves it alone, both rows belong to the same document.  The same is true of a header if they
+include its primary key.
 
-The SELECT of an INSERT .. FROM SELECT may read other rows, or return other values, when the INSERT runs.  Nobody
-else adds rows to a document that is held ForUpdate: so the rows of these owners are counted before and after,
-and whatever else was added has come to another document.
+The SELECT of an INSERT .. FROM SELECT may read other rows, or return other values, when the INSERT
+runs.  Nobody else adds rows to a document that is locked ForUpdate: so the rows of these owners are
+counted before and after, and any other added row belongs to another document.
 """
 
 from __future__ import annotations
@@ -17,13 +19,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy import (
     ClauseElement,
     ColumnElement,
-    Insert,
     PrimaryKeyConstraint,
     Select,
     UniqueConstraint,
@@ -33,11 +34,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.sql.expression import ColumnClause
+from sqlalchemy.util import immutabledict
 
 from ..core.documents import (
     UNKNOWN,
     HeaderResolver,
     ask,
+    declares,
     document_key,
     has_null,
     is_header,
@@ -45,24 +48,14 @@ from ..core.documents import (
     takes,
 )
 from ..core.statements import add_lock, chunks, key_in
-from ..dml_internals import Conflict, conflict_of, select_of_insert, values_of
+from ..dml_internals import Conflict, conflict_of, select_of_insert
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions
 from .refusals import Refusal, Refusals
-from .targets import (
-    Execution,
-    Link,
-    Row,
-    Target,
-    Write,
-    is_header_target,
-    literal,
-    table_of,
-    writes_by_key,
-)
+from .targets import Link, Row, Target, Way, Write, is_header_target, is_plain, literal
 from .touched import TouchedRows, row_count, touched_rows
 
-Headers = Iterator[tuple[Identity, str]]
+Headers = Iterable[tuple[Identity, str]]
 """The headers of written rows, each with the words for the statement in a refusal."""
 
 BY: Final = "a statement"
@@ -73,7 +66,7 @@ UNCLEAR: Final = (
 NO_KEY: Final = "a statement without a plain primary key, which does not show whose row it writes,"
 
 ATOMIC: Final = "doclock_atomic"
-"""The execution option of a statement that atomic_update() has made."""
+"""The execution option of a statement made by atomic_update()."""
 
 
 def is_atomic(statement: Any) -> bool:
@@ -81,35 +74,23 @@ def is_atomic(statement: Any) -> bool:
     return bool(statement.get_execution_options().get(ATOMIC))
 
 
-def needs_no_lock(statement: Any, target: Target, parameters: Iterable[Row]) -> bool:
-    """Return whether atomic_update() has made the statement, and it changes the headers' own rows alone."""
-    root = target.root
-    if not (is_atomic(statement) and is_header_target(target) and is_header(root, root)):
-        return False
-    changed = {name for row in values_of(statement).rows for name in target.by_attribute(row)}
-    # The names of the parameters are no values of attributes.
-    given = {name for row in parameters for name in target.by_attribute(row)}
-    deciding = {*key_attributes(root), *chain.from_iterable(link.names for link in target.links)}
-    return changed.isdisjoint(deciding) and given.isdisjoint(attr.key for attr in root.column_attrs)
+def stays_in_its_document(write: Write, target: Target, given: Collection[str]) -> bool:
+    """Return whether a row that an INSERT updates certainly belongs to the new row's document.
 
-
-def stays_in_its_document(statement: Insert, target: Target, given: Collection[str]) -> bool:
-    """Return whether a row that is updated is certainly of the document of the new row.
-
-    :param given: the names of the attributes that the new rows have values for.
+    :param given: the names of the attributes that have values in the new rows.
     """
-    conflict = conflict_of(statement)
+    conflict = conflict_of(write.statement)
     deciding = _deciding_attributes(target)
     if conflict is None or not deciding:
         return False
-    # excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, and the old value stay.
+    # Kept: excluded.order_id on PostgreSQL and SQLite, inserted.order_id on MySQL, the old value.
     sets = conflict.sets.items()
     stay = {key for key, value in sets if isinstance(value, ColumnClause) and value.key == key}
     if not deciding.isdisjoint(map(target.attribute_of, conflict.sets.keys() - stay)):
         return False
-    table = table_of(statement)
-    generated = getattr(table, "autoincrement_column", None)  # its value is one that no row has yet
-    for key in _keys_of(conflict, table):
+    # Its value is new: no row has it yet.
+    generated = getattr(write.table, "autoincrement_column", None)
+    for key in _keys_of(conflict, write.table):
         columns = {*map(target.attribute_of, key)}
         is_new = generated is not None and target.attribute_of(generated) in columns - {*given}
         if not deciding <= columns and not is_new:
@@ -118,7 +99,7 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
 
 
 def _deciding_attributes(target: Target) -> set[str]:
-    """Return the attributes that show of which document a row is; none where they do not."""
+    """Return the attributes that show a row's document; empty if they do not suffice."""
     if target.unclear:
         return set()
     names = set(chain.from_iterable(link.names for link in target.links))
@@ -128,10 +109,9 @@ def _deciding_attributes(target: Target) -> set[str]:
 
 
 def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[Any]]:
-    """Yield the keys of which the new row and the one that is there have one in common.
+    """Yield each key in which the new row may equal the existing one.
 
-    MySQL, and a conflict without columns, mean any unique key of the table: those that the Table
-    declares.
+    MySQL, and a conflict without columns, mean any unique key that the Table declares.
     """
     if conflict.columns is not None:
         yield conflict.columns
@@ -143,13 +123,12 @@ def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[Any]]:
 
 
 class InsertedFromSelect:
-    """The rows that one such statement adds to one target, which has links to owners."""
+    """The rows that such a statement adds to one target with links to owners."""
 
-    def __init__(self, run: Execution, target: Target) -> None:
-        statement: Insert = run.statement
-        self._run, self._target, self._table = run, target, table_of(statement)
-        self._conditional = values_of(statement).conditional
-        names, rows = select_of_insert(statement)
+    def __init__(self, check: StatementCheck) -> None:
+        target, write = check.target, check.write
+        self._check, self._target, self._write = check, target, write
+        names, rows = select_of_insert(write.statement)
         selected = dict(zip(map(target.attribute_of, names), rows.subquery().c, strict=True))
         owners = dict.fromkeys(name for link in target.links for name in link.names)
         self._selected = {name: selected[name] for name in owners if name in selected}
@@ -163,8 +142,8 @@ class InsertedFromSelect:
             yield {}
             return
         asked = select(*columns, func.count()).group_by(*columns)
-        for parameters in self._run.given:
-            for *values, rows in self._run.ask_of(self._target, asked, parameters):
+        for parameters in self._write.given:
+            for *values, rows in self._check.ask_of_target(asked, parameters):
                 row = dict(zip(self._selected, values, strict=True))
                 keys = {link: tuple(map(row.get, link.names)) for link in self._owners}
                 named = {link: key for link, key in keys.items() if not has_null(key)}
@@ -176,23 +155,22 @@ class InsertedFromSelect:
         self._before = self._count()
 
     def has_added_others(self, written: int | None) -> bool:
-        """Return whether rows were added to other documents than those that were asked about."""
-        if not self._selected or (written is None and self._conditional):
+        """Return whether rows were added to documents that were not checked."""
+        if not self._selected or (written is None and self._write.values.conditional):
             return False
         others = 0 if written is None else written - self._all
         return self._count() - self._before < self._with_owner + others
 
     def _count(self) -> int:
-        """Return the number of the rows of these owners."""
-        number = select(func.count()).select_from(self._table)
+        number = select(func.count()).select_from(self._write.table)
         return sum(
-            self._run.ask_of(self._target, number.where(where))[0][0] for where in self._of_owners()
+            self._check.ask_of_target(number.where(where))[0][0] for where in self._of_owners()
         )
 
     def _of_owners(self) -> Iterator[ColumnElement[bool]]:
-        """Yield conditions for the rows of these owners; no row fulfils two of them."""
+        """Yield disjoint conditions for the rows of these owners."""
         several = [
-            ([self._target.column_of(name, self._table) for name in link.names], [*keys])
+            ([self._target.column_of(name, self._write.table) for name in link.names], [*keys])
             for link, keys in self._owners.items()
             if keys
         ]
@@ -206,133 +184,164 @@ class InsertedFromSelect:
 class StatementCheck:
     """The check of the rows of one target that one statement writes.
 
-    A write concerns a document in two ways.  Of ``UPDATE line SET order_id = 2 WHERE id = 7``
-    the database knows that line 7 is of order 1, which the line leaves; only the values of the
-    statement know that the line comes to order 2.  Both orders must be locked.
+    A write may concern two documents.  For ``UPDATE line SET order_id = 2 WHERE id = 7``, the
+    database knows that line 7 belongs to order 1, which it leaves; only the values of the statement
+    show that the line moves to order 2.  Both orders must be locked.
 
-    :ivar asked: the number of rows that the statement was about to write; None where none were counted.
-    :ivar left: the number of rows of no document that another transaction has brought into one meanwhile.
+    :ivar asked: the number of rows that the statement was about to write; None: not counted.
+    :ivar left: the number of rows without a document that another transaction has since assigned to
+        one.
     :ivar headers: the documents that were checked, whose version the statement raises.
     :ivar new_keys: the documents whose primary key the statement sets, each with the new one.
     """
 
     def __init__(self, session: Session, refusals: Refusals, target: Target, write: Write) -> None:
         self._session, self._refusals = session, refusals
-        self.target, self._write = target, write
+        self.target, self.write = target, write
         self._resolver = HeaderResolver(session, target.root, ask=True)
-        self._overwritten: Callable[[], Iterable[tuple[Identity, str]]] = list
+        self._overwritten: Callable[[], Headers] = list
         self._inserted: InsertedFromSelect | None = None
         self.asked: int | None = None
         self._free = self.left = 0
         self.headers: dict[Identity, None] = {}
         self.new_keys: list[tuple[DocumentKey, Identity]] = []
 
-    def _allow(self, found: Iterable[tuple[Identity, str]]) -> bool:
-        """Return whether all these headers are held; refuse others, by the keys that the database has for them."""
-        refusals = dict.fromkeys(self._not_held(found))
-        if refusals:
-            self._refusals.refuse_all(refusals, {self.target.root: self._resolver})
-        return not refusals
-
-    def _not_held(self, found: Iterable[tuple[Identity, str]]) -> Iterator[Refusal]:
-        for header, by in found:
-            if header is not UNKNOWN:
-                self.headers[header] = None
-            if not self._refusals.permits(self.target.root, header):
-                what = f"{self.target.name} rows would be {self._write.value} by {by}"
-                yield Refusal(self.target.root, header, what, what)
+    def _allow(self, found: Headers) -> bool:
+        """Return whether all these headers are locked; refuse the others."""
+        found, root = dict.fromkeys(found), self.target.root  # thousands of rows have few headers
+        self.headers.update(dict.fromkeys(key for key, _ in found if key is not UNKNOWN))
+        what = f"{self.target.name} rows would be {self.write.way.value} by"
+        refusals = (Refusal(root, key, f"{what} {by}", f"{what} {by}") for key, by in found)
+        return self._refusals.allow(refusals, {root: self._resolver})
 
     # After the statement.
 
     def refuse_others(self, asked: int | None, written: int | None, result: Any) -> None:
-        """Refuse rows that the statement has written without a question before.
+        """Refuse written rows that were not checked before.
 
-        :param written: the number of rows, where they were counted.
-        :raises UnlockedWrite: which documents they are of, nobody knows.
+        :param written: the number of rows, if they were counted.
+        :raises UnlockedWrite: it is unknown to which documents they belong.
         """
         if self._inserted is not None:
             others = self._inserted.has_added_others(row_count(result))
         else:
             others = asked is not None and written is not None and written > asked
-        if others or any(True for _ in self._not_held(self._overwritten())):
+        root = self.target.root
+        if others or any(not self._refusals.permits(root, key) for key, _ in self._overwritten()):
             what = (
-                f"{self.target.name} rows were {self._write.value} by a statement. Another transaction "
+                f"{self.target.name} rows were {self.write.way.value} by a statement. Another transaction "
                 "added some of them to it after the guard had read whose rows it would write. It wrote them"
             )
-            self._refusals.refuse_written(Refusal(self.target.root, UNKNOWN, what, what))
+            self._refusals.refuse_written(Refusal(root, UNKNOWN, what, what))
 
-    # Before it.
+    def note_written(self) -> None:
+        """Raise the versions of the documents; record new headers, and new keys of headers."""
+        target, refusals = self.target, self._refusals
+        if declares(target.root, "version") and not self._raises_version():
+            refusals.raise_versions(target.root, [key for key in self.headers if not has_null(key)])
+        for row in self._new_headers():
+            key = target.identity(target.by_attribute(row))
+            if key is not None:
+                refusals.add_inserted(document_key(target.root, key))
+        for document, identity in self.new_keys:
+            refusals.add_key(document, identity)
 
-    def rows(self, rows: Iterable[Row], *, overwrites: bool = False) -> list[DocumentKey]:
-        """Check rows that are given with all that is written; return the new documents.
+    def _raises_version(self) -> bool:
+        """Return whether the write itself raises the document's version, as a write to its header does."""
+        write, root, rows = self.write, self.target.root, self.write.values.rows
+        if not is_header_target(self.target):
+            return False
+        if write.way is not Way.UPDATE or write.by_key or not callable(root.version_id_generator):
+            return True  # SQLAlchemy requires the version in the rows, and raises it
+        column: Any = root.version_id_col
+        name = root.get_property_by_column(column).key
+        return not rows or name in chain.from_iterable(map(self.target.by_attribute, rows))
 
-        :param overwrites: an INSERT may update the row of the same document that is there already.
-        """
-        target, named = self.target, [*map(self.target.by_attribute, rows)]
-        if self._refusals.active:
-            self._allow(self._headers_of_rows(named, overwrites=overwrites))
-        if self._write is not Write.INSERT or target.extended or not is_header_target(target):
-            return []
-        keys = filter(None, map(target.identity, named))
-        return [document_key(target.root, key) for key in keys]
-
-    def statement(self, run: Execution) -> list[DocumentKey]:
-        """Check a statement; return the new documents."""
-        if self._write is Write.INSERT:
-            return self._check_insert(run)
-        if self._refusals.active and not needs_no_lock(run.statement, self.target, run.given):
-            self._allow(self._headers_touched(run))
-            if self._free:
-                self._allow(self._lock_free(run))
-        return []
-
-    def _check_insert(self, run: Execution) -> list[DocumentKey]:
-        target, statement, values = self.target, run.statement, values_of(run.statement)
-        if values.from_select:
-            if self._refusals.active:
-                self._allow(self._headers_selected(run, overwrites=values.overwrites))
-            return []
-        rows = [{**row, **more} for row, more in product(values.rows or ({},), run.given)]
-        if values.overwrites and self._refusals.active:
-            given = set(chain.from_iterable(map(target.by_attribute, rows)))
-            if not stays_in_its_document(statement, target, given):
-                questions = self._rows_overwritten(statement, rows)
-                if questions is None:
-                    self._allow([(UNKNOWN, "an INSERT that may overwrite other rows,")])
-                    return []
-                stored = partial(self._headers_stored, run, questions)
-                if self._allow(stored()):
-                    self._overwritten = stored  # and once more, when it has run
-        new = self.rows(rows, overwrites=values.overwrites)
+    def _new_headers(self) -> Sequence[Row]:
+        """Return the rows of the new headers; return_defaults=True sets the keys that the database generates."""
+        target, values = self.target, self.write.values
+        if self.write.way is not Way.INSERT or target.extended or not is_header_target(target):
+            return ()
         # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
-        return [] if values.conditional else new
+        return () if values.conditional or values.from_select else self.write.rows
 
-    def _headers_selected(self, run: Execution, *, overwrites: bool) -> Headers:
-        """Yield those of the owners that the SELECT of an INSERT names; the rows are counted after it."""
-        if overwrites or self.target.extended or self.target.stored:
+    # The questions.
+
+    def ask(self, question: Any) -> Iterator[tuple[Row, Sequence[Any]]]:
+        """Yield the answers to a SELECT, with the parameters of each execution."""
+        for given in self.write.given:
+            yield given, ask(self._session, question, given, **self.write.how)
+
+    def ask_of_target(self, question: Any, row: Row = immutabledict()) -> Sequence[Any]:  # noqa: B008  # it never changes
+        """Return the answer to a SELECT of rows of the target, in the schema of the statement."""
+        binds = {"mapper": self.target.root, **self.write.how.get("bind_arguments", {})}
+        how = {**self.write.how, "bind_arguments": binds}
+        question = question.execution_options(**self.write.schema_options)
+        return ask(self._session, question, row, **how)
+
+    # Before the statement.
+
+    def before(self) -> None:
+        """Check the write."""
+        if not self._refusals.active:
+            return
+        if self.write.way is Way.INSERT:
+            self._check_insert()
+        elif not self._needs_no_lock():
+            self._allow(self._headers_touched())
+            if self._free:
+                self._allow(self._lock_free())
+
+    def _needs_no_lock(self) -> bool:
+        """Return whether atomic_update() made the statement, and it changes only the headers' own rows."""
+        target, root, write = self.target, self.target.root, self.write
+        if not (is_atomic(write.statement) and is_header_target(target) and is_header(root, root)):
+            return False
+        changed = {name for row in write.values.rows for name in target.by_attribute(row)}
+        # A parameter with an attribute's name would set that attribute.
+        given = {name for row in write.given for name in target.by_attribute(row)}
+        links = chain.from_iterable(link.names for link in target.links)
+        attributes = (attr.key for attr in root.column_attrs)
+        return changed.isdisjoint([*key_attributes(root), *links]) and given.isdisjoint(attributes)
+
+    def _check_insert(self) -> None:
+        target, values = self.target, self.write.values
+        if values.from_select:
+            self._allow(self._headers_selected())
+            return
+        rows = [*map(target.by_attribute, self.write.rows)]
+        given = set(chain.from_iterable(rows))
+        if values.overwrites and not stays_in_its_document(self.write, target, given):
+            questions = self._rows_overwritten(rows)
+            if questions is None:
+                self._allow([(UNKNOWN, "an INSERT that may overwrite other rows,")])
+                return
+            stored = partial(self._headers_stored, questions)
+            if self._allow(stored()):
+                self._overwritten = stored  # and again after it has run
+        self._allow(self._headers_of_rows(rows))
+
+    def _headers_selected(self) -> Headers:
+        """Yield the owners' headers that the SELECT of an INSERT names; its rows are counted later."""
+        if self.write.values.overwrites or self.target.extended or self.target.stored:
             yield UNKNOWN, "an INSERT .. FROM SELECT that may overwrite other rows,"
         elif self.target.links:
-            self._inserted = InsertedFromSelect(run, self.target)
+            self._inserted = InsertedFromSelect(self)
             for row in self._inserted.ask():
                 yield from self._headers_of_values(row)
 
-    def _rows_overwritten(
-        self, statement: Insert, rows: Iterable[Row]
-    ) -> Sequence[Select[Any]] | None:
-        """Return the SELECTs of the rows that an INSERT may update; None if it does not tell them."""
-        target, conflict, table = self.target, conflict_of(statement), table_of(statement)
+    def _rows_overwritten(self, rows: Sequence[Row]) -> Sequence[Select[Any]] | None:
+        """Return the SELECTs of the rows that an INSERT may update; None if they are unknown."""
+        target, conflict, table = self.target, conflict_of(self.write.statement), self.write.table
         if conflict is None or not self._finds_all_of(table):
             return None
         if not target.deciding.isdisjoint(map(target.attribute_of, conflict.sets)):
             return None
-        named, found = [*map(target.by_attribute, rows)], list[Select[Any]]()
+        found = list[Select[Any]]()
         for key in _keys_of(conflict, table):
             names = [*map(target.attribute_of, key)]
-            values = {tuple(literal(row.get(name), row) for name in names) for row in named}
-            plain = not any(
-                value is None or isinstance(value, ClauseElement) for value in chain(*values)
-            )
-            if not plain or not target.has({*names}):
+            values = {tuple(literal(row.get(name), row) for name in names) for row in rows}
+            if not (all(map(is_plain, values)) and target.has({*names})):
                 return None
             found += self._select_rows(names, [*values])
         return found
@@ -346,7 +355,7 @@ class StatementCheck:
     def _select_rows(
         self, names: Sequence[str], values: Sequence[Identity]
     ) -> Iterator[Select[Any]]:
-        """Yield the SELECTs of rows by the values of these attributes: they return these and ``target.read``."""
+        """Yield SELECTs of these attributes and ``target.read``, in rows with these values."""
         source, column_of = self.target.source, self.target.column_of
         columns, read = (
             [column_of(name, source) for name in some] for some in (names, self.target.read)
@@ -354,34 +363,32 @@ class StatementCheck:
         for some in chunks(values):
             yield select(*columns, *read).where(key_in(columns, some))
 
-    def _headers_stored(self, run: Execution, questions: Iterable[Select[Any]]) -> Headers:
+    def _headers_stored(self, questions: Iterable[Select[Any]]) -> Headers:
         self._resolver = HeaderResolver(self._session, self.target.root, ask=True)
         for question in questions:
-            for row in run.ask_of(self.target, question):
+            for row in self.ask_of_target(question):
                 yield from self._headers_of_stored(tuple(row[-len(self.target.read) :]))
 
-    def _headers_touched(self, run: Execution) -> Headers:
-        """Yield those of the rows that an UPDATE or DELETE is about to write, and those they come to."""
-        target, values = self.target, list[Row]()
-        if self._write is Write.UPDATE:
-            values = [*map(target.by_attribute, values_of(run.statement).rows)] or [{}]
-        if not target.unclear and writes_by_key(run.statement, run.parameters):
-            rows = ({**row, **given} for row, given in product(values, run.parameters))
-            yield from self._headers_of_rows([*map(target.by_attribute, rows)])
+    def _headers_touched(self) -> Headers:
+        """Yield the headers of the rows that an UPDATE or DELETE writes, before and after it."""
+        target, write = self.target, self.write
+        if write.by_key and not target.unclear:
+            yield from self._headers_of_rows([*map(target.by_attribute, write.rows)])
             return
-        touched = None if target.unclear else touched_rows(run.statement, target)
+        touched = None if target.unclear else touched_rows(write, target)
         if touched is None:
             yield UNKNOWN, UNCLEAR
         else:
-            yield from self._headers_found(touched, values, run)
+            yield from self._headers_found(touched)
 
-    def _headers_found(
-        self, touched: TouchedRows, values: Sequence[Row], run: Execution
-    ) -> Headers:
+    def _headers_found(self, touched: TouchedRows) -> Headers:
         """Yield those of the rows that the statement finds, which are counted, and those they come to."""
+        target, values = self.target, list[Row]()
+        if self.write.way is Way.UPDATE:
+            values = [*map(target.by_attribute, self.write.values.rows)] or [{}]
         self.asked = 0
-        for parameters, answer in run.ask(touched.select_counted()):
-            new = [{**row, **self.target.by_attribute(parameters)} for row in values]
+        for parameters, answer in self.ask(touched.select_counted()):
+            new = [{**row, **target.by_attribute(parameters)} for row in values]
             for row in new:
                 yield from self._headers_of_values(row, of_row=False)
             for *found, rows in answer:
@@ -391,7 +398,6 @@ class StatementCheck:
                 self._note_new_keys(tuple(found), values)
 
     def _is_free(self, row: Sequence[Any]) -> bool:
-        """Return whether a row of ``target.read`` refers to no owner."""
         if self.target.by_identity or self.target.mapper is None:
             return False
         return all(
@@ -399,9 +405,9 @@ class StatementCheck:
             for link, found in self.target.read_by_link(row)
         )
 
-    def _lock_free(self, run: Execution) -> Headers:
-        """Lock the rows of no document, which anybody may bring into one before they are written."""
-        touched = touched_rows(run.statement, self.target, to_lock=True)
+    def _lock_free(self) -> Headers:
+        """Lock the rows without a document: others may assign them to one before they are written."""
+        touched = touched_rows(self.write, self.target, to_lock=True)
         mapper = self.target.mapper
         assert mapper is not None
         if touched is None:
@@ -413,10 +419,10 @@ class StatementCheck:
         )
         rows = touched.select(key_attributes(mapper)).where(*no_owner)
         locking = add_lock(rows, touched.entity, LockOptions.ForUpdate)
-        # Past the session's own execute(): the lock is none of a document.
+        # Session.execute() itself: this is no lock of a document.
         found = [
-            Session.execute(run.session, locking, parameters, **run.how).all()
-            for parameters in run.given
+            Session.execute(self._session, locking, given, **self.write.how).all()
+            for given in self.write.given
         ]
         self.left = self._free - sum(map(len, found))
 
@@ -431,15 +437,18 @@ class StatementCheck:
             if key != identity and not any(isinstance(value, ClauseElement) for value in key):
                 self.new_keys.append((document_key(self.target.root, identity), key))
 
-    def _headers_of_rows(self, rows: Sequence[Row], *, overwrites: bool = False) -> Headers:
+    def _headers_of_rows(self, rows: Sequence[Row]) -> Headers:
+        """Yield the headers of rows that are given with their written values."""
         target = self.target
-        if self._write is Write.UPDATE or target.extended:
+        if self.write.way is Way.UPDATE or target.extended:
             yield from self._headers_by_key(rows)
         elif target.stored:
             if any(target.identity(row) is None for row in rows):
                 yield UNKNOWN, NO_KEY
             rows = [{**self._stored_before(row), **row} for row in rows]
-        if overwrites and is_header_target(target):  # the headers that have these keys already
+        if self.write.values.overwrites and is_header_target(
+            target
+        ):  # the existing headers with these keys
             yield from self._headers_overwritten(rows)
         for row in rows:
             yield from self._headers_of_values(row)
@@ -453,7 +462,7 @@ class StatementCheck:
                 yield from self._headers_of(self.target.mapper, key)
 
     def _headers_by_key(self, rows: Iterable[Row]) -> Headers:
-        """Yield those of the rows that have these keys now, and those that they come to."""
+        """Yield the headers of the rows that have these keys, before and after the statement."""
         target, number = self.target, len(self.target.key)
         new: defaultdict[Identity, list[Row]] = defaultdict(list)
         for row in rows:
@@ -470,7 +479,7 @@ class StatementCheck:
                 )
 
     def _stored_before(self, row: Row) -> Row:
-        """Return the values of the row of a table above, which a row of a table of a subclass completes."""
+        """Return the stored values of a superclass's row, which a subclass's row completes."""
         mapper, names, key = self.target.mapper, self.target.stored, self.target.identity(row)
         assert mapper is not None
         if key is None:
@@ -487,7 +496,7 @@ class StatementCheck:
         return dict(zip(names, found[0], strict=True)) if found else {}
 
     def _headers_of_stored(self, row: Identity, new: Iterable[Row] = ()) -> Headers:
-        """Yield those of a row of ``target.read``, which gets new values."""
+        """Yield the headers of a row of ``target.read``, before and after it gets new values."""
         if self.target.by_identity:
             assert self.target.mapper is not None
             yield from self._headers_of(self.target.mapper, row)
@@ -501,21 +510,21 @@ class StatementCheck:
                     yield from self._headers_of_owner(link, known)
 
     def _headers_of_values(self, row: Row, *, of_row: bool = True) -> Headers:
-        """Yield those that a new row, or new values of a row, come to.
+        """Yield the headers to which a new row, or a row with new values, belongs.
 
-        :param of_row: False: where the values of the row itself tell, it is checked with these.
+        :param of_row: False: values that depend on the row itself are checked with the row.
         """
         known = {name: literal(value, row) for name, value in row.items()}
         for link in self.target.links:
             if not takes(link.discriminators, known):
                 continue
-            # A composite key that an UPDATE sets in part has its other part in the row, and the table
-            # may set a name that the statement leaves out.
+            # If an UPDATE sets part of a composite key, the rest is in the row.  The table may set
+            # a name that the statement omits.
             key, left_out = tuple(map(known.get, link.names)), {*link.names} - known.keys()
-            in_part = self._write is Write.UPDATE and 0 < len(left_out) < len(link.names)
+            in_part = self.write.way is Way.UPDATE and 0 < len(left_out) < len(link.names)
             if (
                 in_part
-                or not left_out.isdisjoint(link.generated.by(self._write))
+                or not left_out.isdisjoint(link.generated.by(self.write.way))
                 or any(isinstance(value, ClauseElement) for value in key)
             ):
                 names = " and ".join(link.names)
@@ -524,9 +533,9 @@ class StatementCheck:
                 yield from self._headers_of_owner(link, known, referred=True)
 
     def _headers_of_owner(self, link: Link, row: Row, *, referred: bool = False) -> Headers:
-        """Yield those of the owner that a row names.
+        """Yield the headers of the owner that a row names.
 
-        :param referred: perhaps by another key than the primary one.
+        :param referred: the row may name it by another key than the primary one.
         """
         key = tuple(map(row.get, link.names))
         if has_null(key) or any(isinstance(value, ClauseElement) for value in key):
@@ -539,5 +548,4 @@ class StatementCheck:
             yield from self._headers_of(link.owner, owner)
 
     def _headers_of(self, mapper: Mapper[Any], identity: Identity) -> Headers:
-        """Yield those of the row of this class that has this primary key."""
         return ((header, BY) for header in self._resolver.headers_of_row(mapper, identity))

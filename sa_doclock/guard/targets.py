@@ -1,13 +1,15 @@
-"""The tables of documents: whose rows a write to one of them is.
+"""The tables of documents, and the rows that a statement writes in them.
 
-The registry of these tables is ``core/same_tables.py``.  A :class:`Target` says how a row of a table, or of a
-class on it, tells its document: by its own key, by a link to its owner, or by what the database has.
+The registry of these tables is ``core/same_tables.py``.  A :class:`Target` says how a row of a
+table, or of a class on it, shows its document: by its own key, by a link to its owner, or through
+the database.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, product, repeat, starmap
 from typing import Any, NamedTuple
 
@@ -27,7 +29,6 @@ from sqlalchemy.util import immutabledict
 
 from ..core.documents import (
     Part,
-    ask,
     document_root,
     hierarchy_of,
     is_row_of_root,
@@ -39,18 +40,21 @@ from ..core.documents import (
 from ..core.same_tables import (
     column_named,
     document_tables,
+    is_class_elsewhere,
+    is_elsewhere,
+    is_other_object,
     mapped_table,
     own_tables,
     same_attribute,
 )
 from ..dialects import schema_translation
-from ..dml_internals import values_of
+from ..dml_internals import Values, values_of
 from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes, kinds_of
 
 
-class Write(enum.Enum):
-    """The kinds of writes, in the words of the error."""
+class Way(enum.Enum):
+    """The ways to write a row, in the words of the error."""
 
     INSERT = "inserted"
     UPDATE = "changed"
@@ -58,18 +62,18 @@ class Write(enum.Enum):
 
 
 class Generated(NamedTuple):
-    """The attributes that the table sets where the program does not, by the kind of a write."""
+    """The attributes that the table sets if the program does not, by the way of the write."""
 
     inserted: frozenset[str] = frozenset()
     updated: frozenset[str] = frozenset()
 
-    def by(self, write: Write) -> frozenset[str]:
-        """Return those that a write of this kind sets."""
-        return {Write.INSERT: self.inserted, Write.UPDATE: self.updated}.get(write, frozenset())
+    def by(self, way: Way) -> frozenset[str]:
+        """Return the attributes that such a write sets."""
+        return {Way.INSERT: self.inserted, Way.UPDATE: self.updated}.get(way, frozenset())
 
 
 def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated:
-    """Return those of these attributes that the table sets where the program does not."""
+    """Return the attributes among these that the table sets if the program does not."""
     wanted = {*names}
     named = [
         (attr.key, column)
@@ -90,19 +94,127 @@ def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated
 Row = Mapping[Any, Any]
 
 
+class Write:
+    """An INSERT, UPDATE or DELETE, with the arguments of its execution.
+
+    A bulk method is one too: an ``insert()`` or ``update()`` of its class with a list of rows.
+
+    :ivar how: the execution options and bind arguments.
+    """
+
+    def __init__(
+        self,
+        statement: Any,
+        parameters: Any = None,
+        how: Mapping[str, Any] = immutabledict(),  # it never changes
+    ) -> None:
+        self.statement, self.parameters, self.how = statement, parameters, how
+
+    @cached_property
+    def way(self) -> Way:
+        """The way in which it writes."""
+        if isinstance(self.statement, Insert):
+            return Way.INSERT
+        return Way.UPDATE if isinstance(self.statement, Update) else Way.DELETE
+
+    @cached_property
+    def values(self) -> Values:
+        """The values that the statement itself has; a DELETE has none."""
+        if self.way is Way.DELETE:
+            return Values((), from_select=False, overwrites=False, conditional=False)
+        return values_of(self.statement)
+
+    @property
+    def given(self) -> Sequence[Row]:
+        """The parameters of each execution."""
+        given = self.parameters
+        if not given and not self.by_key:  # an empty list is one execution without parameters
+            return [{}]
+        return given if isinstance(given, (list, tuple)) else [given]
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The values and parameters of the rows, combined."""
+        return [{**row, **more} for row, more in product(self.values.rows or ({},), self.given)]
+
+    @cached_property
+    def entity(self) -> Any:
+        """The class that the statement names, or its ``aliased()``; None: it names a table."""
+        try:
+            return self.statement.entity_description.get("entity")
+        except KeyError:  # a Core statement whose WHERE names mapped attributes
+            return None
+
+    @cached_property
+    def mapper(self) -> Mapper[Any] | None:
+        """The mapper of that class."""
+        return None if self.entity is None else inspect(self.entity).mapper
+
+    @cached_property
+    def named(self) -> Any:
+        """The table that it names, without its alias."""
+        if self.mapper is not None:
+            return self.mapper.local_table
+        return _without_alias(self.statement.table)
+
+    @cached_property
+    def table(self) -> Any:
+        """The mapped Table that it writes to."""
+        return mapped_table(self.named)
+
+    @cached_property
+    def source(self) -> Any:
+        """The table that it names, or its alias."""
+        return self.statement.table if isinstance(self.statement.table, Alias) else self.named
+
+    @cached_property
+    def by_key(self) -> bool:
+        """True if SQLAlchemy treats the parameters as rows, which it finds by their primary key."""
+        if not isinstance(self.parameters, list) or self.way is not Way.UPDATE:
+            return False  # SQLAlchemy does not treat a tuple as rows
+        strategy = self.options.get("dml_strategy", "auto")
+        return self.entity is not None and strategy in ("auto", "bulk")
+
+    @cached_property
+    def other_tables(self) -> set[Any]:
+        """The tables that it writes beside the first, also by aliases: UPDATE a, b SET a.x = 1, b.y = 2."""
+        if self.way is not Way.UPDATE:
+            return set()
+        names = set(chain.from_iterable(self.values.rows))  # MySQL has such statements
+        found = {getattr(name, "table", None) for name in names} - {None, self.source}
+        if self.mapper is not None:  # also of an aliased()
+            found.difference_update(own_tables(self.mapper))
+        return {*map(_without_alias, found)}
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The execution options of the statement and of its execution."""
+        own: Mapping[str, Any] = self.statement.get_execution_options()
+        return {**own, **self.how.get("execution_options", {})}
+
+    @property
+    def schema_options(self) -> Mapping[str, Any]:
+        """The execution options that a SELECT needs to read the same tables."""
+        return schema_translation(self.statement.get_execution_options())
+
+
+def _without_alias(table: Any) -> Any:
+    return table.element if isinstance(table, Alias) else table
+
+
 class Link(NamedTuple):
     """A foreign key of the written rows, to their owners."""
 
     owner: Mapper[Any]
     names: tuple[str, ...]  # in order of the owner's primary key
     part: Part | None = None  # set if the names refer to another key of the owner
-    generated: Generated = Generated()  # by the table, of them
-    types: tuple[Any, ...] = ()  # of the columns, where they are a foreign key to the primary key
+    generated: Generated = Generated()  # those that the table sets
+    types: tuple[Any, ...] = ()  # of the columns, if they are a foreign key to the primary key
     discriminators: tuple[tuple[str, Any], ...] = ()  # constants that the row must have, too
 
     @property
     def read(self) -> tuple[str, ...]:
-        """The attributes that tell whether a row has such an owner, and which."""
+        """The attributes that show whether a row has such an owner, and which."""
         return (*self.names, *(name for name, _ in self.discriminators))
 
 
@@ -113,15 +225,15 @@ class Target(NamedTuple):
     name: str
     mapper: Mapper[Any] | None
     links: tuple[Link, ...]
-    by_identity: bool  # the foreign keys are not enough to find the documents
-    read: tuple[str, ...]  # the attributes that tell the documents of a row
-    unclear: bool = False  # no SELECT can be made that finds these rows
+    by_identity: bool  # the foreign keys do not suffice to find the documents
+    read: tuple[str, ...]  # the attributes that show the documents of a row
+    unclear: bool = False  # no SELECT can find these rows
     of_any_kind: bool = False  # rows of other classes of the hierarchy become rows of this one
     named: Mapper[Any] | None = None  # the class whose attributes the statement names
-    extended: bool = False  # by an INSERT of rows with their keys: its table is one of several
-    stored: tuple[str, ...] = ()  # attributes that a row of a table above has before such an INSERT
+    extended: bool = False  # an INSERT adds rows to one of several tables, for existing keys
+    stored: tuple[str, ...] = ()  # attributes that a superclass's row has before such an INSERT
     table: Any = None  # the association table
-    other: Any = None  # another object for the table, which the statement names in its place
+    other: Any = None  # another Table object for the table, which the statement names
 
     @property
     def source(self) -> Any:
@@ -130,12 +242,14 @@ class Target(NamedTuple):
 
     @property
     def bind_arguments(self) -> dict[str, Any] | None:
-        """Those of such a SELECT: of a table alone a program's ``get_bind()`` may know no database."""
+        """The bind arguments of such a SELECT: a custom ``get_bind()`` may know no database for a
+        table alone.
+        """
         return {"mapper": self.root} if self.mapper is None else None
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The attributes of the primary key; of an association table without one, that of its class."""
+        """The attributes of the primary key; for an association table without one, that of its class."""
         if self.mapper is not None:
             return key_attributes(self.mapper)
         named = () if self.named is None else self.named.primary_key
@@ -143,28 +257,27 @@ class Target(NamedTuple):
 
     @property
     def deciding(self) -> set[str]:
-        """The attributes whose change may make a row one of another document."""
+        """The attributes whose change may move a row to another document."""
         kinds = () if self.mapper is None else kind_attributes(self.mapper)
         return {*self.read, *chain.from_iterable(link.read for link in self.links), *kinds}
 
     def read_by_link(self, values: Iterable[Any]) -> Iterator[tuple[Link, Row]]:
-        """Yield each link with what a row has for it, of these values of ``read``."""
+        """Yield each link with a row's values for it, from these values of ``read``."""
         rest = iter(values)
         for link in self.links:
             yield link, dict(zip(link.read, rest, strict=False))
 
     def by_attribute(self, row: Row) -> Row:
-        """Return the row with names of attributes as its keys."""
+        """Return the row with attribute names as its keys."""
         return {self.attribute_of(column): value for column, value in row.items()}
 
     def identity(self, row: Row) -> Identity | None:
         """Return the primary key of a row, if the row has a plain value for it."""
         key = tuple(literal(row.get(name), row) for name in self.key)
-        plain = key and not any(v is None or isinstance(v, ClauseElement) for v in key)
-        return key if plain else None
+        return key if key and is_plain(key) else None
 
     def attribute_of(self, column: Any) -> str:
-        """Return the name of the attribute that maps a column; its own if none does."""
+        """Return the name of the attribute that maps a column, or the column's own name."""
         key: str = column if isinstance(column, str) else column.key
         attributes: Any = {} if self.named is None else self.named.column_attrs
         columns = attributes[key].columns if key in attributes else ()
@@ -186,27 +299,27 @@ class Target(NamedTuple):
             return key
 
     def _is_of_other(self, column: Any, key: str) -> bool:
-        """Return whether a column, which may be given by its name, is one of the other object for the table."""
+        """Return whether a column, or the name of one, belongs to the other Table object."""
         if self.other is None or key not in self.other.columns:
             return False
         return getattr(column, "table", None) is not mapped_table(self.other)
 
     def _own_columns(self, columns: Iterable[Any]) -> Iterator[Any]:
-        """Yield those of these columns that are of the association table, or of another object for it."""
+        """Yield the association table's columns, also for columns of another Table object."""
         of_table = (other for other in columns if mapped_table(other.table) is self.table)
         for column in of_table:
             if (own := column_named(self.table, column.name)) is not None:
                 yield own
 
     def has(self, names: set[str]) -> bool:
-        """Return whether the class, or the association table, has columns of all these names."""
+        """Return whether the class, or the association table, has columns with all these names."""
         columns = self.table.columns if self.mapper is None else self.mapper.column_attrs
         return names <= {*columns.keys()}
 
     def column_of(self, name: str, source: Any) -> Any:
         """Return the column that an attribute maps.
 
-        :param source: the class or ``aliased()`` that it is an attribute of, or the table.
+        :param source: the attribute's class or ``aliased()``, or the table.
         """
         if self.mapper is None:
             return source.columns[name]
@@ -233,36 +346,57 @@ def literal(value: Any, row: Row) -> Any:
     return value if value.required else value.effective_value
 
 
-def targets_of(
-    statement: Any, parameters: Any, elsewhere: Collection[Any] = ()
-) -> tuple[Target, ...]:
-    """Return the targets of an INSERT, UPDATE or DELETE.
+def is_plain(values: Iterable[Any]) -> bool:
+    """Return whether each of these values is one that Python knows, and not NULL."""
+    return not any(value is None or isinstance(value, ClauseElement) for value in values)
 
-    :param elsewhere: the tables that only have the name of a document's table.
+
+def targets_of(write: Write, elsewhere: Collection[Any] = ()) -> tuple[Target, ...]:
+    """Return the targets of a write.
+
+    :param elsewhere: tables that only share a document's table name.
     """
-    if named_alone(statement) in elsewhere:
+    if write.named in elsewhere:
         return ()
-    if isinstance(statement, Insert):
-        found = _targets_of_first_table(statement)
-        return targets_of_new_rows(found, table_of(statement), mapper_named(statement))
-    if not isinstance(statement, Update):
-        return _targets_of_first_table(statement)
-    if writes_by_key(statement, parameters):
-        found = targets_by_key(inspect(entity_of(statement)).mapper)
+    if write.by_key:
+        found = _targets_by_key(inspect(write.entity).mapper)
     else:
-        found = _targets_of_first_table(statement)
-    rows = (*values_of(statement).rows, *listed(parameters))
-    others = chain.from_iterable(map(_unclear_targets, other_tables(statement) - {*elsewhere}))
-    return (*found, *others, *targets_of_new_kinds(found, rows))
+        found = _targets_of_first_table(write)
+    if write.way is Way.INSERT:
+        return _targets_of_new_rows(found, write)
+    if write.way is Way.DELETE:
+        return found
+    others = chain.from_iterable(map(_unclear_targets, write.other_tables - {*elsewhere}))
+    return (*found, *others, *_targets_of_new_kinds(found, write))
 
 
-def targets_of_new_rows(
-    found: Iterable[Target], table: Any, named: Mapper[Any] | None
-) -> tuple[Target, ...]:
-    """Return the targets of an INSERT into a table, of which these are those of its own rows.
+def targets_here(session: Session, write: Write) -> tuple[Target, ...]:
+    """Return the targets of a write, except tables that only share a document's table name."""
+    return targets_of(write, _tables_elsewhere(session, write))
 
-    A new row of a table of a subclass completes a row of the tables above it, which may name the owner.
+
+def _tables_elsewhere(session: Session, write: Write) -> Collection[Any]:
+    """Return the write's tables that only share the name of a document's table."""
+    statement, mapper = write.statement, write.mapper
+    tables = {_without_alias(statement.table), *write.other_tables}
+    others = [*filter(is_other_object, tables)]
+    if not others or write.by_key:
+        elsewhere = mapper is not None and is_class_elsewhere(session, mapper)
+        return [write.named] if elsewhere else ()
+    binds = {"clause": statement, **write.how.get("bind_arguments", {})}
+    if mapper is not None:
+        binds = {"mapper": mapper, **binds}
+    options = statement.get_execution_options(), write.how.get("execution_options", {})
+    return [other for other in others if is_elsewhere(session, other, binds, *options)]
+
+
+def _targets_of_new_rows(found: Iterable[Target], write: Write) -> tuple[Target, ...]:
+    """Return the targets of an INSERT, given those of its own rows.
+
+    A new row of a subclass's table completes a row of the tables above it, which may name the
+    owner.
     """
+    table, named = write.table, write.mapper
     own = []
     for target in found:
         mapper, stored = target.mapper, list[str]()
@@ -280,156 +414,71 @@ def targets_of_new_rows(
 
 
 def _inserts_all(mapper: Mapper[Any], named: Mapper[Any] | None) -> bool:
-    """Return whether SQLAlchemy inserts a new row into each of the tables of the class."""
     return named is not None and named.isa(root_of(mapper))
 
 
 def targets_extended(
     found: Iterable[Target], table: Any, named: Mapper[Any] | None
 ) -> Iterator[Target]:
-    """Yield the targets whose rows have a row more after an INSERT into a table of a subclass.
+    """Yield the targets whose rows gain a row by an INSERT into a subclass's table.
 
-    Not where the class is named, of which SQLAlchemy inserts new rows into each of the tables.
+    None if the statement names the class: SQLAlchemy then inserts new rows into each of the tables.
     """
     for mapper in dict.fromkeys(filter(None, (target.mapper for target in found))):
         if not _inserts_all(mapper, named):
-            for target in targets_by_key(mapper):
-                # Its row may be there already, without a row of this table of a subclass.
+            for target in _targets_by_key(mapper):
+                # Its row may exist already, without a row in this table of a subclass.
                 first = target.mapper
                 if first is not None and mapper.isa(first) and table not in first.tables:
                     yield target._replace(extended=True, named=named or mapper)
 
 
-class Execution(NamedTuple):
-    """An INSERT, UPDATE or DELETE with what it is executed with.
-
-    :ivar how: the execution options and bind arguments.
-    """
-
-    session: Session
-    statement: Any
-    parameters: Any
-    how: Mapping[str, Any]
-
-    @property
-    def given(self) -> Sequence[Row]:
-        """The parameters of each time that it is executed."""
-        return listed(self.parameters)
-
-    def ask_of(self, target: Target, question: Any, row: Row = immutabledict()) -> Sequence[Any]:  # noqa: B008  # it never changes
-        """Return the answer to a SELECT of rows of the target, in the schema of the statement."""
-        binds = {"mapper": target.root, **self.how.get("bind_arguments", {})}
-        options = schema_translation(self.statement.get_execution_options())
-        how = {**self.how, "bind_arguments": binds}
-        return ask(self.session, question.execution_options(**options), row, **how)
-
-    def ask(self, question: Any) -> Iterator[tuple[Row, Sequence[Any]]]:
-        """Yield the answers to a SELECT, with each of the parameters that it was executed with."""
-        for row in self.given:
-            yield row, ask(self.session, question, row, **self.how)
-
-
-def listed(parameters: Any) -> Sequence[Row]:
-    """Return the parameters of a statement as those of each time that it is executed."""
-    if parameters is None:
-        return [{}]
-    return parameters if isinstance(parameters, (list, tuple)) else [parameters]
-
-
-def writes_by_key(statement: Any, parameters: Any) -> bool:
-    """Return whether SQLAlchemy takes the parameters for rows, which it finds by their primary key."""
-    is_list = isinstance(parameters, (list, tuple))
-    return is_list and isinstance(statement, Update) and entity_of(statement) is not None
-
-
 @mapper_cache
-def targets_by_key(mapper: Mapper[Any]) -> tuple[Target, ...]:
+def _targets_by_key(mapper: Mapper[Any]) -> tuple[Target, ...]:
     """Return the targets of UPDATEs by primary key, which write rows of every class of the table."""
     tables = map(mapped_table, root_of(mapper).tables)
     found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
     return tuple(target._replace(named=mapper) for target in found)
 
 
-def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterator[Target]:
+def _targets_of_new_kinds(found: Sequence[Target], write: Write) -> Iterator[Target]:
     """Yield the targets of rows that become rows of another class of their hierarchy."""
     mapper = found[0].mapper if found else None
     names = () if mapper is None else kind_attributes(mapper)
     if mapper is None or not names:
         return
-    set_to = (found[0].by_attribute(row) for row in rows)
+    set_to = map(found[0].by_attribute, write.rows)
     kinds = chain.from_iterable(_kinds_set(mapper, names, row) for row in set_to)
     for kind in dict.fromkeys(kinds):
-        if kind.local_table is kind.base_mapper.local_table:  # else the row needs another beside it
+        if kind.local_table is kind.base_mapper.local_table:  # else another table has a part
             for target in targets_of_class(kind):
                 if target.mapper is kind:
                     yield target._replace(of_any_kind=True, named=found[0].named)
 
 
 def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterable[Mapper[Any]]:
-    """Return the classes of which a row may be when it has these values."""
+    """Return the classes to which a row with these values may belong."""
     if kind_attribute(mapper) is not None:
         (name,) = names
         return kinds_of(mapper, literal(row.get(name), row))
     return () if row.keys().isdisjoint(names) else mapper.polymorphic_map.values()
 
 
-def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
-    table, entity = table_of(statement), entity_of(statement)
-    if entity is None:
-        named = named_alone(statement)
-        other = None if named is table else named
+def _targets_of_first_table(write: Write) -> tuple[Target, ...]:
+    mapper, table = write.mapper, write.table
+    if mapper is None:
+        other = None if write.named is table else write.named
         return tuple(target._replace(other=other) for target in targets_of_table(table))
-    named, mapper = inspect(entity), inspect(entity).mapper
-    if named.is_aliased_class and mapper.single:
-        # SQLAlchemy adds the condition of the class for the table beside the alias: it writes rows
+    if mapper.single and inspect(write.entity).is_aliased_class:
+        # SQLAlchemy adds the class's condition to the table, not the alias: it writes rows
         # of other classes, and on MySQL those of the table.
         return _unclear_targets(table)
-    return targets_of_entity(mapper)
-
-
-def named_alone(statement: Any) -> Any:
-    """Return the table that an INSERT, UPDATE or DELETE names, also by an alias of it."""
-    entity = entity_of(statement)
-    if entity is not None:
-        return inspect(entity).mapper.local_table
-    return statement.table.element if isinstance(statement.table, Alias) else statement.table
-
-
-def table_of(statement: Any) -> Any:
-    """Return the mapped Table that an INSERT, UPDATE or DELETE writes to."""
-    return mapped_table(named_alone(statement))
-
-
-def named_table(statement: Any) -> Any:
-    """Return the table that an INSERT, UPDATE or DELETE names, or the alias of it."""
-    return statement.table if isinstance(statement.table, Alias) else named_alone(statement)
+    return _targets_of_entity(mapper)
 
 
 def is_of_one_table(mapper: Mapper[Any]) -> bool:
-    """Return whether a SELECT of the class reads the one table that an UPDATE of it writes, and no other."""
+    """Return whether a SELECT of the class reads only the one table that an UPDATE of it writes."""
     return mapper.selectable is mapper.local_table
-
-
-def entity_of(statement: Any) -> Any:
-    """Return the class that an INSERT, UPDATE or DELETE names; None where it names a table."""
-    try:
-        return statement.entity_description.get("entity")
-    except KeyError:  # a Core statement whose WHERE names mapped attributes
-        return None
-
-
-def mapper_named(statement: Any) -> Mapper[Any] | None:
-    """Return the mapper of the class that an INSERT, UPDATE or DELETE names, also by an ``aliased()``."""
-    entity = entity_of(statement)
-    return None if entity is None else inspect(entity).mapper
-
-
-def other_tables(statement: Any) -> set[Any]:
-    """Return the tables that are written beside the first: UPDATE a, b SET a.x = 1, b.y = 2."""
-    names = set(chain.from_iterable(values_of(statement).rows))  # MySQL has such statements
-    found = {getattr(name, "table", None) for name in names} - {None, named_table(statement)}
-    mapper = mapper_named(statement) if found else None
-    return found if mapper is None else found.difference(own_tables(mapper))  # also of an aliased()
 
 
 def _unclear_targets(table: Any) -> tuple[Target, ...]:
@@ -437,11 +486,11 @@ def _unclear_targets(table: Any) -> tuple[Target, ...]:
 
 
 @mapper_cache
-def targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
-    """Return the targets of a statement that names this class, and no rows by their primary key.
+def _targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
+    """Return the targets of a statement that names this class, and no rows by primary key.
 
-    They are those of the class where SQLAlchemy leaves the rows of others out.  It does not of a class
-    of several tables, nor of a second class on the table of another.
+    They are those of the class if SQLAlchemy excludes rows of other classes.  It does not for a
+    class of several tables, or for a second class on the table of another.
     """
     tables = map(mapped_table, own_tables(mapper))
     found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
@@ -455,7 +504,7 @@ def targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
 def targets_of_class(mapper: Mapper[Any]) -> tuple[Target, ...]:
     """Return the targets that the rows of a class are.
 
-    Subclasses may be documents, or parts in ways of their own, and their rows are rows of this class.
+    Subclasses may be documents or parts of their own, and their rows are rows of this class too.
     """
     found: dict[Mapper[Any], Target] = {}
     for relative in hierarchy_of(mapper):
@@ -469,7 +518,7 @@ def targets_of_class(mapper: Mapper[Any]) -> tuple[Target, ...]:
 def _build_target(mapper: Mapper[Any], root: Mapper[Any]) -> Target:
     parts = parts_with_detail(root, mapper)
     links = tuple(_links(mapper, parts))
-    # A header is found by its own key, and so is a line whose order its columns do not name.
+    # By its own key: a header, or a line whose columns do not name its order.
     by_identity = is_row_of_root(mapper, root) or not all(part.foreign_key for part in parts)
     by_foreign_key = chain.from_iterable(link.read for link in links)
     names = key_attributes(mapper) if by_identity else by_foreign_key

@@ -1,12 +1,11 @@
 """The rows that an UPDATE or DELETE is about to write, and how many it has written.
 
 The guard asks first, so that it can refuse before anything is written.  Another transaction may
-bring a row into the WHERE in between.  Nobody else writes rows of a document that is held
-ForUpdate: so where the statement has written no more rows than were asked about, it has written
-these.
+then bring a row into the WHERE.  Nobody else writes rows of a document that is locked ForUpdate: so
+if the statement has written no more rows than were found, it has written these.
 
-Where a statement names another object for the table of a document, its WHERE finds the keys of the rows, and
-the mapped Table has their documents.
+If a statement names another Table object for a document's table, its WHERE finds the keys of the
+rows, and the mapped Table has their documents.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from sqlalchemy import (
     Label,
     Select,
     SelectBase,
-    Update,
     column,
     func,
     select,
@@ -37,32 +35,20 @@ from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.sql.visitors import iterate, replacement_traverse
 
 from ..core.documents import has_subquery
-from ..core.same_tables import column_named, is_other_object
-from ..dialects import schema_translation
-from ..dml_internals import returned_columns, values_of
+from ..core.same_tables import column_named
+from ..dml_internals import returned_columns
 from ..sqlalchemy_internals import buffer_rows, options_of
-from .targets import Row, Target, entity_of, is_of_one_table, mapper_named, named_table, table_of
+from .targets import Target, Way, Write, is_of_one_table
 
-
-def tables_named(statement: Any) -> Sequence[Any]:
-    """Return the tables that a statement writes, which may be tables of documents under another object."""
-    written = [statement.table]
-    if isinstance(statement, Update):  # MySQL: UPDATE a, b SET a.x = 1, b.y = 2
-        names = chain.from_iterable(values_of(statement).rows)
-        written += (name.table for name in names if hasattr(name, "table"))
-    bases = (table.element if isinstance(table, Alias) else table for table in written)
-    return [base for base in dict.fromkeys(bases) if is_other_object(base)]
-
-
-_NUMBER: Final = func.count()  # Threads: it is never changed.
+_NUMBER: Final = func.count()  # Threads: never changed.
 
 
 class TouchedRows(NamedTuple):
     """The rows of one target that an UPDATE or DELETE is about to write."""
 
     target: Target
-    entity: Any  # of which they are read: the class or an alias of it, or an association table
-    keys: Sequence[Any]  # by which a row is counted once, where the WHERE joins others to it
+    entity: Any  # the source: the class or an alias of it, or an association table
+    keys: Sequence[Any]  # identify a row, which the WHERE may join to several others
     where: Sequence[ColumnElement[bool]]
     options: Sequence[LoaderCriteriaOption]
     execution_options: Mapping[str, Any]
@@ -76,9 +62,9 @@ class TouchedRows(NamedTuple):
         return self._of(*map(self.column, names))
 
     def select_counted(self) -> Select[Any]:
-        """Return the SELECT of the values that the rows have in ``target.read``, each once.
+        """Return the SELECT of the distinct values of the rows in ``target.read``.
 
-        The last column of its result is the number of the rows.
+        The last column of its result is the number of rows.
         """
         columns = [*map(self.column, self.target.read)]
         if not self.keys:
@@ -93,57 +79,41 @@ class TouchedRows(NamedTuple):
         return rows.execution_options(**self.execution_options)
 
 
-def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> TouchedRows | None:
+def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> TouchedRows | None:
     """Return the rows of the target that the statement is about to write.
 
-    They are the rows of its own WHERE, where the statement names the one table of the target, or a table
-    that alone tells the documents.  Else they are those of the target's classes that have the key of a
-    row of the table which the statement writes.  None where no SELECT finds them.
+    They are the rows of its own WHERE, where the statement names the one table of the target.  Else they
+    are those of the target's classes that have the key of a row of the table which the statement writes.
+    None where no SELECT finds them.
 
-    :param to_lock: a SELECT of them is to have a lock, for which it names the class.
+    :param to_lock: the SELECT will lock, for which it must name the class.
     """
-    entity, criteria = _read_from(statement, target, to_lock=to_lock), criteria_of(statement)
-    if entity is None or entity_of(statement) is not entity:
+    statement, criteria = write.statement, criteria_of(write.statement)
+    entity = _read_from(write, target)
+    if entity is None or write.entity is not entity:
         where = statement.whereclause
         has_others = isinstance(statement.table, Alias) or (
             where is not None and has_subquery(where)
         )
-        if criteria and has_others:  # for the table beside an alias, criteria may bring rows in
+        if criteria and has_others:  # for the table beside an alias, criteria may add rows
             return None
-        criteria = []  # they leave rows out
+        criteria = []  # they exclude rows
     if entity is None:
-        return None if to_lock and target.of_any_kind else _rows_by_key(statement, target)
+        return None if to_lock and target.of_any_kind else _rows_by_key(write, target)
     return TouchedRows(
         target,
         entity,
-        [*table_of(statement).primary_key] if _joins(statement) else [],
+        [*write.table.primary_key] if _joins(write) else [],
         where_of(statement),
         criteria,
-        schema_translation(statement.get_execution_options()),
+        write.schema_options,
     )
 
 
-def _read_from(statement: Any, target: Target, *, to_lock: bool) -> Any:
-    """Return the class or table of which the statement's own WHERE finds the rows; None if there is none."""
-    if _is_direct(statement, target):
-        return table_of(statement) if target.mapper is None else target.mapper.class_
-    alone = not to_lock and _tells_alone(statement, target)
-    return table_of(statement) if alone else None
-
-
-def _tells_alone(statement: Any, target: Target) -> bool:
-    """Return whether each row of the table is one of the target, and tells its document itself."""
-    table = table_of(statement)
-    if target.mapper is None or target.of_any_kind or named_table(statement) is not table:
-        return False
-    columns = (target.column_of(name, table) for name in target.read)
-    return covers(target, statement) and all(other.table is table for other in columns)
-
-
-def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
-    """Return the rows of the target that have the key of a row of the table which the statement writes."""
-    mapper, table = target.mapper, table_of(statement)
-    # Of an alias: the WHERE may name the same tables for other rows.
+def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
+    """Return the target's rows that share the key of a row of the written table."""
+    mapper, table = target.mapper, write.table
+    # An alias: the WHERE may name the same tables for other rows.
     if mapper is None or target.of_any_kind:
         entity = table.alias()
     else:
@@ -151,28 +121,29 @@ def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
     key = key_of_table(target, table, entity)
     if not key:
         return None
-    written = _keys_written(statement, [table.columns[name] for name in key]).subquery()
+    written = _keys_written(write, [table.columns[name] for name in key]).subquery()
     where = [*map(eq, key.values(), written.columns)]
-    options = schema_translation(statement.get_execution_options())
-    return TouchedRows(target, entity, (), where, (), options)
+    return TouchedRows(target, entity, (), where, (), write.schema_options)
 
 
-def _is_direct(statement: Any, target: Target) -> bool:
-    """Return whether the rows are those of the WHERE of the statement."""
-    mapper, named = target.mapper, mapper_named(statement)
-    if named_table(statement) is not table_of(statement):
-        return False
-    if target.of_any_kind:
-        return True
-    if mapper is None or named is None:
-        return mapper is None or mapper.selectable is table_of(statement)
-    return is_of_one_table(mapper) and mapper.isa(named)
+def _read_from(write: Write, target: Target) -> Any:
+    """Return the class or table of which the statement's own WHERE finds the rows; None if there is none."""
+    mapper, named = target.mapper, write.mapper
+    if write.source is not write.table:
+        return None
+    if mapper is None:
+        return write.table
+    if named is None:
+        found = mapper.selectable is write.table
+    else:
+        found = is_of_one_table(mapper) and mapper.isa(named)
+    return mapper.class_ if found or target.of_any_kind else None
 
 
 def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
-    """Return the columns of the target that are the key of the table, by the names that they have there.
+    """Return the columns of the target that form the table's key, by their names there.
 
-    Empty where the table has no key, or the class does not map it.
+    Empty if the table has no key, or the class does not map it.
     """
     mapper = target.mapper
     if mapper is None or isinstance(entity, FromClause):
@@ -187,16 +158,16 @@ def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
 def criteria_of(statement: Any) -> list[LoaderCriteriaOption]:
     """Return the ``with_loader_criteria()`` of a statement.
 
-    SQLAlchemy adds them to its WHERE, as to that of a SELECT of the same class, and to subqueries.
+    SQLAlchemy adds them to its WHERE, as it does for a SELECT of the same class, and to subqueries.
     """
     return [option for option in options_of(statement) if isinstance(option, LoaderCriteriaOption)]
 
 
 def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
-    """Return the WHERE of a statement with columns of tables in place of those of classes.
+    """Return the WHERE of a statement with columns of tables instead of those of classes.
 
-    SQLAlchemy adds the conditions of every class that a WHERE names to that of a SELECT, and not
-    to that of an UPDATE or DELETE.  Subqueries stay: they have the same in each statement.
+    For a SELECT, SQLAlchemy adds the conditions of every class that the WHERE names, but not for an
+    UPDATE or DELETE.  Subqueries stay: each statement treats them alike.
     """
 
     def replaced(element: Any, **_: Any) -> Any:
@@ -211,38 +182,38 @@ def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
     return () if where is None else (replacement_traverse(where, {}, replaced),)
 
 
-def _keys_written(statement: Any, key: Iterable[Any]) -> Select[Any]:
-    """Return the SELECT of the key of the rows that the statement writes, each once.
+def _keys_written(write: Write, key: Iterable[Any]) -> Select[Any]:
+    """Return the SELECT of the distinct keys of the written rows.
 
-    Of a class of several tables these are rows of its own one: a SELECT of the class would join it
-    with the others, which the statement does not.
+    For a class of several tables, it reads the class's own table: a SELECT of the class would join
+    the others, which the statement does not.
 
     :param key: columns of the mapped Table.
     """
-    named = named_table(statement)
-    mapper = None if isinstance(named, Alias) else mapper_named(statement)
+    named = write.source
+    mapper = None if isinstance(named, Alias) else write.mapper
     alone = mapper is not None and is_of_one_table(mapper)
     columns = []
     for own in key:
         found = column_named(named, own.name)
-        if found is None:  # a table() of some columns alone
+        if found is None:  # a table() that names only some columns
             found = column(own.name)
             found.table = named
         columns.append(found)
-    source = entity_of(statement) if alone else named
-    return select(*columns).select_from(source).where(*where_of(statement)).distinct()
+    source = write.entity if alone else named
+    return select(*columns).select_from(source).where(*where_of(write.statement)).distinct()
 
 
-def select_number(statement: Any) -> Select[Any]:
-    """Return the SELECT of the number of the rows that the statement writes."""
-    rows = _keys_written(statement, table_of(statement).primary_key).subquery()
-    number = select(_NUMBER).select_from(rows).options(*criteria_of(statement))
-    return number.execution_options(**schema_translation(statement.get_execution_options()))
+def select_number(write: Write) -> Select[Any]:
+    """Return the SELECT of the number of rows that the statement writes."""
+    rows = _keys_written(write, write.table.primary_key).subquery()
+    number = select(_NUMBER).select_from(rows).options(*criteria_of(write.statement))
+    return number.execution_options(**write.schema_options)
 
 
-def _joins(statement: Any) -> bool:
-    """Return whether the statement reads other tables, so that a row may come twice: UPDATE .. FROM."""
-    where, table = statement.whereclause, named_table(statement)
+def _joins(write: Write) -> bool:
+    """Return whether the statement joins other tables, so that a row may occur twice: UPDATE .. FROM."""
+    where, table = write.statement.whereclause, write.source
     columns = (
         ()
         if where is None
@@ -250,40 +221,39 @@ def _joins(statement: Any) -> bool:
     )
     if all(other.table == table for other in columns):
         return False
-    rows = select(*table.primary_key).where(*where_of(statement))  # it is sure, and takes longer
+    rows = select(*table.primary_key).where(*where_of(write.statement))  # certain, but slower
     return len(rows.get_final_froms()) > 1
 
 
-def covers(target: Target, statement: Any) -> bool:
-    """Return whether every row that the statement can write is one of the target's."""
-    named, mapper = mapper_named(statement), target.mapper
+def covers(target: Target, write: Write) -> bool:
+    """Return whether every row that the statement can write belongs to the target."""
+    named, mapper = write.mapper, target.mapper
     if mapper is None:
         return True
     if named is not None and is_of_one_table(mapper):
         return mapper is named
-    return mapper.local_table is table_of(statement) and not mapper.single
+    return mapper.local_table is write.table and not mapper.single
 
 
-def brings_into_its_where(statement: Any, target: Target, given: Sequence[Row]) -> bool:
-    """Return whether an UPDATE for one of the parameters may bring rows into the WHERE for another.
+def brings_into_its_where(write: Write, target: Target) -> bool:
+    """Return whether an UPDATE for one parameter set may bring rows into the WHERE of another.
 
-    Such a row was asked about before, and is written more than once.
+    Such a row was counted before, and is written more than once.
     """
-    if not given[1:] or statement.whereclause is None or not isinstance(statement, Update):
+    where = write.statement.whereclause
+    if not write.given[1:] or where is None or write.way is not Way.UPDATE:
         return False
-    names = chain(*values_of(statement).rows, *given)
-    on_update = (other for other in named_table(statement).columns if other.onupdate is not None)
+    names = chain(*write.values.rows, *write.given)
+    on_update = (other for other in write.source.columns if other.onupdate is not None)
     changed = {target.attribute_of(name) for name in chain(names, on_update)}
-    columns = (
-        element for element in iterate(statement.whereclause) if isinstance(element, ColumnClause)
-    )
+    columns = (element for element in iterate(where) if isinstance(element, ColumnClause))
     return not changed.isdisjoint(map(target.attribute_of, columns))
 
 
 def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
-    """Return the result, which can still be read, and how many rows were written.
+    """Return the result, which stays readable, and the number of written rows.
 
-    None where the driver does not tell, as of a list of parameters.
+    None if the driver does not report it, as for a list of parameters.
     """
     if returned_columns(statement):
         return result, len(buffer_rows(result))
@@ -291,7 +261,7 @@ def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
 
 
 def row_count(result: Any) -> int | None:
-    """Return the driver's number of rows that a statement has written; None where it does not tell."""
+    """Return the driver's count of written rows, or None."""
     count = -1
     with suppress(DBAPIError):  # a driver that forgets it with the cursor
         count = getattr(result, "rowcount", -1)

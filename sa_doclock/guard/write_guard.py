@@ -1,19 +1,19 @@
-"""The write guard of each session, and as listener to the rows of documents, and of no others.
+"""The write guard of each session; it listens to the rows of documents only.
 
-It checks what a flush is about to write before anything is sent.  Listeners of the program may
-change more after that, and the flush finds out more itself; so the guard checks each row again when
-it has been written, and an error there undoes the flush.
+It checks what a flush is about to write before anything is sent.  The program's listeners may
+change more after that, and the flush itself adds changes; so the guard checks each row again after
+it is written, and an error there undoes the flush.
 
-A statement itself tells to which database and schema it goes, with its execution options and its connection,
-however it came about: by a flush, a bulk method, or an execute().  Rows elsewhere than the documents that the
-transaction holds are refused when it is sent.
+A statement shows to which database and schema it goes, by its execution options and its connection,
+whether a flush, a bulk method or an execute() sends it.  Rows elsewhere than the locked documents
+are refused when it is sent.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain, compress, repeat
 from operator import attrgetter, is_, itemgetter
@@ -42,7 +42,7 @@ from ..core.same_tables import (
     other_objects,
     roots_named,
 )
-from ..core.transaction import LockContext, Noting, StatementCheck, check_statements, state_of
+from ..core.transaction import CompiledCheck, LockContext, Noting, check_statements, state_of
 from ..keys import DocumentKey
 from ..sqlalchemy_internals import (
     all_mappers,
@@ -52,23 +52,24 @@ from ..sqlalchemy_internals import (
     new_states,
 )
 from ..versions import documents_of_parts, expire_versions
-from .dml import checked_rows, checked_statement
+from .dml import checked_write
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
 from .refusals import GuardMemory, Refusal, Refusals
-from .rules import States, WriteRules, rows_of_untold, rules_for
-from .targets import Write
+from .rules import States, WriteRules, rules_for, writes_of_untold
+from .targets import Way, Write
 
-# Threads: an entry is set by the thread that uses its session.
+# Threads: the thread that uses a session sets its entry.
 _memories: Final[dict[int | None, ReferenceType[GuardMemory]]] = {}
-"""The memories of guards whose transaction has flushed, by the ``hash_key`` of each, which its rows have as ``session_id``.
+"""The memories of guards whose transaction has flushed, by the session's ``hash_key``, which its
+rows have as ``session_id``.
 
 Not a WeakValueDictionary, which takes three times as long for each row.
 """
 
-# A flush may have thousands of rows: a class, and no mapper, has its hash from C.
+# A flush may have thousands of rows: unlike a mapper, a class is hashed in C.
 _class_of: Final = attrgetter("class_")
 
-Rows = tuple[Write, WriteRules, States]
+Rows = tuple[Way, WriteRules, States]
 """Rows of one class, all written in one way."""
 
 
@@ -78,11 +79,11 @@ class WriteGuard(Refusals):
     def before_flush(self, session: Session) -> None:
         """See :class:`Guard`.
 
-        :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
+        :raises UnlockedWrite: it would write to a document that is not locked ForUpdate.
         """
         if not any_declared():
             return
-        notify_in_time()  # before anything is checked, the rows of all documents must be listened to
+        notify_in_time()  # before any check, listen to the rows of all documents
         memory = self.memory
         memory.held, memory.written = {}, None
         deleted = deleted_states(session)
@@ -105,77 +106,74 @@ class WriteGuard(Refusals):
     ) -> None:
         """Check these rows.
 
-        :param along: objects that are inserted along without a flush; None: all new ones of the session.
+        :param along: objects that are inserted too, without a flush; None: all new ones of the
+            session.
         """
         self.reset_warnings()
         documents: set[DocumentKey] = set()
         unclear: list[Rows] = []
         for group in rows:
-            write, rules, states = group
-            late = rules.generated is not None and rules.is_set_too_late(write, along)
-            headers = None if late else rules.headers_of(session, write, states)
+            way, rules, states = group
+            late = rules.generated is not None and rules.is_set_too_late(way, along)
+            headers = None if late else rules.headers_of(session, way, states)
             if headers is None:
                 unclear.append(group)
             else:
                 documents.update(zip(repeat(rules.entity), headers))
-            # Which header a new row names is known afterwards, and so is what an untold one is.
-            if write is not Write.INSERT and not (
-                late or (rules.untold and rules.root is not None)
-            ):
+            # Known only after the write: a new row's header, and an untold row's document.
+            if way is not Way.INSERT and not (late or (rules.untold and rules.root is not None)):
                 memory.held.update(dict.fromkeys(states, rules))
         to_check = unclear if all(map(self.may_write, documents)) else rows
         if to_check:
             written = (
-                map(WrittenRow, states, repeat(rules), repeat(write))
-                for write, rules, states in to_check
+                map(WrittenRow, states, repeat(rules), repeat(way))
+                for way, rules, states in to_check
             )
             FullCheck(self, session, along).check(chain.from_iterable(written))
 
     def _is_held(
-        self, session: Session, write: Write, rules: WriteRules, state: InstanceState[Any]
+        self, session: Session, way: Way, rules: WriteRules, state: InstanceState[Any]
     ) -> bool:
-        """Return whether what is loaded shows that the documents of this row are held."""
-        headers = rules.headers_of(session, write, [state])
+        """Return whether loaded values show that the documents of this row are locked."""
+        headers = rules.headers_of(session, way, [state])
         if headers is None:
             return False
         return all(map(self.may_write, zip(repeat(rules.entity), headers)))
 
-    def check_row(self, state: InstanceState[Any], write: Write) -> None:
-        """Check one row that a flush has written, and that an error takes back.
+    def check_row(self, state: InstanceState[Any], way: Way) -> None:
+        """Check one row that a flush has written, and that an error undoes.
 
-        Not one that was ``held``.
+        Rows in ``held`` are not checked.
         """
         rules = rules_for(state.mapper)
         if rules is None or (rules.other and _is_elsewhere(self.session(), state.class_)):
             return
-        # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
-        judged = Write.INSERT if state.key is None else write
+        # A new object in place of a deleted one: SQLAlchemy updates the existing row.
+        judged = Way.INSERT if state.key is None else way
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
             memory = self.memory
             memory.written = memory.written or FullCheck(self, self.session(), written=True)
             memory.written.check([WrittenRow(state, rules, judged)])
         if not rules.keys:
             return  # no header
-        if write is Write.INSERT:
+        if way is Way.INSERT:
             self._add_header(state)
-        elif write is Write.UPDATE:
+        elif way is Way.UPDATE:
             self.add_key((rules.entity, state.identity or ()), new_key_of(state, rules))
 
-    def _is_held_as_written(
-        self, write: Write, rules: WriteRules, state: InstanceState[Any]
-    ) -> bool:
+    def _is_held_as_written(self, way: Way, rules: WriteRules, state: InstanceState[Any]) -> bool:
         unread = rules.columns.intersection(state.expired_attributes)
         if rules.untold or not rules.moves.isdisjoint(unread):
-            return False  # only the database knows what was written
-        if write is Write.INSERT and rules.direct is not None and not rules.updates:
-            # Most are new parts, whose foreign key is set by now, whatever they had for an owner.
+            return False  # only the database knows the written values
+        if way is Way.INSERT and rules.direct is not None and not rules.updates:
+            # Most are new parts, whose foreign key is set now, whatever their owner was.
             header = tuple(map(state.dict.get, rules.direct.foreign_key or ()))
             if self.may_write((rules.entity, header)):
                 return True
-        return self._is_held(self.session(), write, rules, state)
+        return self._is_held(self.session(), way, rules, state)
 
     def _add_header(self, state: InstanceState[Any]) -> None:
-        """Note an inserted row: a new header belongs to this transaction alone."""
+        """Record an inserted header: it belongs to this transaction alone."""
         document = document_of_header(state) if self.enabled else None
         if document is not None and not has_null(document[1]):
             self.add_inserted(document)
@@ -185,16 +183,7 @@ class WriteGuard(Refusals):
 
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
-        return checked_statement(self, statement, parameters, how)
-
-    def around_rows(
-        self, mapper: Mapper[Any], rows: Sequence[Mapping[str, Any]], *, insert: bool
-    ) -> AbstractContextManager[Any]:
-        """See :class:`Guard`.
-
-        :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
-        """
-        return checked_rows(self, mapper, rows, Write.INSERT if insert else Write.UPDATE)
+        return checked_write(self, Write(statement, parameters, how))
 
     @contextmanager
     def around_objects(self, objects: Collection[Any]) -> Iterator[None]:
@@ -210,8 +199,8 @@ class WriteGuard(Refusals):
             with session.no_autoflush:
                 self._check_rows(session, _by_class(session, new, changed, ()), self.memory, new)
         with ExitStack() as checks:
-            for mapper, write, rows in rows_of_untold(states):
-                checks.enter_context(checked_rows(self, mapper, rows, write))
+            for write in writes_of_untold(states):
+                checks.enter_context(checked_write(self, write))
             versioned = documents_of_parts(self.session(), states) if self.active else {}
             yield
             for root, headers in versioned.items():
@@ -229,21 +218,21 @@ class WriteGuard(Refusals):
             self.unguarded -= 1
 
     def roll_back(self) -> None:
-        """See :class:`Guard`: the versions that were raised may be taken back."""
+        """See :class:`Guard`: raised versions may be undone."""
         if self.memory.raised:
             expire_versions(self.session(), self.memory.raised)
 
 
 def _by_class(session: Session, new: States, changed: States, deleted: States) -> Sequence[Rows]:
-    """Return these rows by their class, but for those that the guard never checks."""
+    """Return these rows by class, except those that the guard never checks."""
     rows: list[Rows] = []
-    ways = (Write.INSERT, new), (Write.UPDATE, changed), (Write.DELETE, deleted)
-    for write, states in filter(itemgetter(1), ways):  # most flushes are of one kind
+    ways = (Way.INSERT, new), (Way.UPDATE, changed), (Way.DELETE, deleted)
+    for way, states in filter(itemgetter(1), ways):  # most flushes are of one kind
         for entity in dict.fromkeys(map(_class_of, states)):
             rules = _rules_of_class(entity)
             if rules is not None and not (rules.other and _is_elsewhere(session, entity)):
                 of_class = map(is_, map(_class_of, states), repeat(entity))
-                rows.append((write, rules, [*compress(states, of_class)]))
+                rows.append((way, rules, [*compress(states, of_class)]))
     return rows
 
 
@@ -256,27 +245,29 @@ def _rules_of_class(entity: type[Any]) -> WriteRules | None:
     return rules_for(class_mapper(entity, configure=False))
 
 
-# Global, as mappers are: each is listened to once, for all sessions of the process.
+# Global, like mappers: one listener per mapper serves all sessions of the process.
 # Threads: read and changed under the lock.
 _followed: WeakSet[Mapper[Any]] = WeakSet()
-_following = Lock()  # a thread that finds a mapper followed must find its listeners, too
+_following = Lock()  # held until the listeners of a followed mapper are in place
 
 
 @listen_for_documents
 def _follow(mappers: Collection[Mapper[Any]]) -> None:
-    classes = _classes_of_rows(mappers)  # it may configure mappers, of which this is called again
+    classes = _classes_of_rows(mappers)  # it may configure mappers, which calls this function again
     with _following:
-        for mapper in _outermost(classes):
-            if mapper not in _followed:
+        for mapper in classes.difference(_followed):
+            # A subclass of another one has its listeners already.
+            if classes.isdisjoint([*mapper.iterate_to_root()][1:]):
                 _followed.add(mapper)
                 for name, check in _WRITES.items():
                     allow_listening(mapper.self_and_descendants, name)
-                    # With retval, or SQLAlchemy puts a function around ours, for each row a call.
+                    # With retval: otherwise SQLAlchemy adds a wrapper, at the cost of a call per
+                    # row.
                     event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
 
 
 def _classes_of_rows(mappers: Collection[Mapper[Any]]) -> set[Mapper[Any]]:
-    """Return these classes and all others that have one of the tables of their rows."""
+    """Return these classes, and all others that share a table of their rows."""
     classes = {*chain.from_iterable(mapper.self_and_descendants for mapper in mappers)}
     tables: set[Any] = {table for cls in classes for table in cls.tables}
     tables |= {link.secondary for cls in classes for link in cls.relationships}
@@ -295,25 +286,18 @@ def _mappers_by_table() -> Mapping[Any, Sequence[Mapper[Any]]]:
     return found
 
 
-def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
-    """Yield those that are no subclass of another, whose listeners they have already."""
-    for mapper in mappers:
-        if not any(above in mappers for above in mapper.iterate_to_root() if above is not mapper):
-            yield mapper
-
-
 def _memory_of(state: InstanceState[Any]) -> GuardMemory | None:
-    """Return the memory of the guard of a session whose flush began before any document was declared."""
-    session = state.session  # a search, which a plain Session pays for at each row
+    """Return the guard's memory of a session whose flush began before any document was declared."""
+    session = state.session  # a search, once per row even in a plain Session
     context = None if session is None else state_of(session)
     guard = None if context is None else context.parts.guard
     return guard.memory if isinstance(guard, WriteGuard) else None
 
 
-def _unless_held(write: Write, *, before: bool = False) -> Callable[..., Any]:
-    """Return the listener that checks a row, unless its documents were held when the flush began.
+def _unless_held(way: Way, *, before: bool = False) -> Callable[..., Any]:
+    """Return the listener that checks a row, unless its documents were locked when the flush began.
 
-    :param before: the row is not written yet; the documents that it comes to are checked after.
+    :param before: the row is not written yet; the documents that it joins are checked later.
     """
 
     def check(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> Any:
@@ -321,7 +305,7 @@ def _unless_held(write: Write, *, before: bool = False) -> Callable[..., Any]:
         memory = found() if found else _memory_of(state)
         if memory is not None:
             rules = memory.held.get(state)
-            # A value that was written as an SQL expression has expired, and is no change any more.
+            # A value that was written as an SQL expression has expired, and is no longer a change.
             if rules is None or not (
                 before
                 or (
@@ -329,24 +313,23 @@ def _unless_held(write: Write, *, before: bool = False) -> Callable[..., Any]:
                     and rules.columns.isdisjoint(state.expired_attributes)
                 )
             ):
-                memory.guard.check_row(state, write)
+                memory.guard.check_row(state, way)
         return EXT_CONTINUE
 
     return check
 
 
-# After the row was written no hook can change it any more, and raising takes it back; before,
-# the database still tells what an expired row was.
+# After a row is written, no hook can change it any more, and raising undoes it.  Before, the
+# database still has the old values of an expired row.
 _WRITES = {
-    "after_insert": _unless_held(Write.INSERT),
-    "before_update": _unless_held(Write.UPDATE, before=True),
-    "after_update": _unless_held(Write.UPDATE),
-    "before_delete": _unless_held(Write.DELETE),
+    "after_insert": _unless_held(Way.INSERT),
+    "before_update": _unless_held(Way.UPDATE, before=True),
+    "after_update": _unless_held(Way.UPDATE),
+    "before_delete": _unless_held(Way.DELETE),
 }
 
 
-def _check_of(compiled: Compiled) -> StatementCheck | None:
-    """Return the check of a statement that writes rows of documents; None for any other."""
+def _check_of(compiled: Compiled) -> CompiledCheck | None:
     ctes = getattr(compiled, "ctes", None) or ()
     written = [
         statement.table
@@ -354,7 +337,7 @@ def _check_of(compiled: Compiled) -> StatementCheck | None:
         if isinstance(statement, Insert | Update | Delete)
     ]
     tables = [(table, root) for table in written for root in roots_named(table)]
-    return StatementCheck(partial(_check, tables), in_calls=False) if tables else None
+    return CompiledCheck(partial(_check, tables), in_calls=False) if tables else None
 
 
 def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, context: Any) -> None:

@@ -1,16 +1,14 @@
-"""The registry of actions that run before a connection goes back to its pool.
+"""The registry of actions that run before a connection returns to its pool.
 
-A named lock of MySQL, or a setting of the session, outlives COMMIT and ROLLBACK and would go
-back to the pool with the connection.  The action that removes it is registered before the
-statement that sets it is sent.  So it runs whatever has happened in between, and the pool closes
-the connection where it fails.
+A named lock of MySQL, or a session setting, outlives COMMIT and ROLLBACK and would return to the
+pool with the connection.  The action that removes it is registered before the statement that sets
+it is sent.  So it runs whatever happens in between, and the pool closes the connection if it fails.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
@@ -21,23 +19,26 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolResetState
 from ..sqlalchemy_internals import guard_finalizers
 from .reset import forget_end
 
-# In Connection.info, which SQLAlchemy clears when the connection to the server goes: no other public
-# place lives as long, and is found also where a session was collected without an end.
+# In Connection.info, which SQLAlchemy clears when the server connection closes.  No other public
+# place lives as long, and is still there after an abandoned session is collected.
 _ACTIONS: Final = "sa_doclock.on_return"
 _listening: Final = Lock()
 
 
-@dataclass(eq=False, slots=True)
 class ReturnAction:
-    """One action; its object is the key by which it is withdrawn.
+    """One action; the object is also the key to withdraw it.
 
-    :param position: actions run by ascending position; those of one position, the last
-        registered first.
+    :param position: actions run by ascending position; within one, the last registered first.
     :param run: the pool closes the connection if this raises.
     """
 
-    position: int
-    run: Callable[[ConnectionPoolEntry, DBAPIConnection], object]
+    __slots__ = ("position", "run")
+
+    def __init__(
+        self, position: int, run: Callable[[ConnectionPoolEntry, DBAPIConnection], object]
+    ) -> None:
+        self.position = position
+        self.run = run
 
 
 class CallFunction(ReturnAction):
@@ -55,22 +56,22 @@ class CallFunction(ReturnAction):
 ROLLBACK: Final = ReturnAction(1, lambda _record, connection: connection.rollback())
 """Send a ROLLBACK.
 
-Where COMMIT is not sent, because of a listener or of Ctrl-C, SQLAlchemy takes the transaction
-for ended all the same.  The next user of the connection would commit these writes.
+If a listener or Ctrl-C prevents COMMIT, SQLAlchemy still believes that the transaction ended.  The
+next user of the connection would commit these writes.
 """
 
 GUARD_ISOLATION_LEVEL: Final = ReturnAction(2, lambda record, _connection: guard_finalizers(record))
-"""Close the connection if SQLAlchemy fails to set its old isolation level back.
+"""Close the connection if SQLAlchemy fails to restore its isolation level.
 
-SQLAlchemy sets it back after all that the pool guards.  The driver's error would come out of a
-commit that has succeeded, and the pool would count the connection as in use for ever.
+SQLAlchemy restores it after everything that the pool protects.  The driver's error would come from
+a commit that has succeeded, and the pool would count the connection as in use for ever.
 """
 
 
 class ExecuteStatement(ReturnAction):
     """Execute a statement.
 
-    :param statement: without parameters, because drivers write those in different ways.
+    :param statement: without parameters, because drivers write them in different styles.
     """
 
     __slots__ = ("statement",)
@@ -90,19 +91,19 @@ def _execute(dbapi_connection: DBAPIConnection, statement: str) -> None:
 
 
 def on_return(connection: Connection, action: ReturnAction) -> None:
-    """Register an action that runs once, before the connection goes back to its pool.
+    """Register an action that runs once, before the connection returns to its pool.
 
-    Registering the same object again changes nothing.  A connection that is closed or lost needs
-    no action, and its actions are dropped.
+    Registering the same object again changes nothing.  A connection that is closed or lost needs no
+    action, and its actions are dropped.
     """
     if not (connection.closed or connection.invalidated):
         actions_of(connection)[action] = None
 
 
 def actions_of(connection: Connection) -> dict[ReturnAction, None]:
-    """Return the actions that are registered for an open connection; more may be put to them."""
+    """Return the registered actions of an open connection; callers may add to them."""
     info = connection.info
-    if _ACTIONS not in info:  # the first one on this connection to the server
+    if _ACTIONS not in info:  # the first action of this server connection
         _listen_to_pools()
         info[_ACTIONS] = {}
     actions: dict[ReturnAction, None] = info[_ACTIONS]
@@ -121,9 +122,9 @@ def withdraw(connection: Connection, action: ReturnAction) -> None:
 
 
 def execute_now(connection: Connection, action: ExecuteStatement) -> None:
-    """Execute a registered statement before its time; the connection is invalidated if it fails.
+    """Execute a registered statement early; if it fails, invalidate the connection.
 
-    It is sent past SQLAlchemy, so that a transaction that refuses all statements does not refuse it.
+    Not by SQLAlchemy, so that a transaction that refuses all statements does not refuse it.
     """
     if connection.closed or connection.invalidated or not is_registered(connection, action):
         return
@@ -139,7 +140,7 @@ def execute_now(connection: Connection, action: ExecuteStatement) -> None:
 
 
 def execute_statements_now(connection: Connection) -> None:
-    """Execute the registered statements on an open connection that its owner goes on to use.
+    """Execute the registered statements on an open connection that its owner continues to use.
 
     If one fails, the connection is invalidated, and the others are dropped with it.
     """
@@ -153,10 +154,10 @@ def _run_actions(
     record: ConnectionPoolEntry | None,
     reset_state: PoolResetState,
 ) -> None:
-    # This runs before the pool's own ROLLBACK, if that is still to come.
+    # Runs before the pool's own ROLLBACK, if that is still to come.
     if record is None or reset_state.terminate_only:
         return  # it is closed next
-    actions = record.info.get(_ACTIONS)  # all that a connection without a lock pays for
+    actions = record.info.get(_ACTIONS)  # the only cost for a connection without a lock
     if not actions:
         return
     due: list[ReturnAction] = [*reversed(actions)]  # the last registered first
@@ -167,12 +168,12 @@ def _run_actions(
 
 
 def _listen_to_pools() -> None:
-    # All pools are listened to, from the first action of the process on.  To listen to one pool is
-    # not safe: SQLAlchemy goes through its listeners, a deque, without a lock.  While a "reset"
-    # listener of the program sends a statement, ours would be added, and "deque mutated during
-    # iteration" would close that thread's connection.  Listeners on the class Pool are in a deque
-    # of their own, which is empty in nearly all programs.
-    # Also, after Engine.dispose() a connection goes back to a pool that its engine has no more.
+    # From the process's first action on, listen to all pools.  Listening to one pool is unsafe:
+    # SQLAlchemy iterates over its listeners, a deque, without a lock.  If ours were added while a
+    # "reset" listener of the program sends a statement, "deque mutated during iteration" would
+    # close that connection.  Listeners on the class Pool have a deque of their own, which is empty
+    # in nearly all programs.
+    # Also, after Engine.dispose(), a connection returns to a pool that its engine no longer has.
     with _listening:
         if not event.contains(Pool, "reset", _run_actions):
             event.listen(Pool, "reset", _run_actions)

@@ -1,4 +1,4 @@
-"""The pool's ROLLBACK, which is not needed where no transaction is open."""
+"""The pool's ROLLBACK, which is redundant if no transaction is open."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def skip_redundant_rollback() -> dict[str, Any]:
     """Return engine options that save the ROLLBACK of a connection whose transaction has ended.
 
     ``create_engine(url, **skip_redundant_rollback())`` is for MySQL and MariaDB, with PyMySQL,
-    aiomysql or mysql-connector: other drivers send no ROLLBACK where no transaction is open, or
-    (mysqlclient) cannot tell.  With it the pool sends none after an answered ``commit()``,
+    aiomysql or mysql-connector: other drivers send no ROLLBACK without an open transaction, or
+    (mysqlclient) cannot tell.  With it, the pool sends none after an answered ``commit()``,
     ``save_changes()``, ``rollback()`` or ``release_locks()`` of a :class:`LockingSession`, and its
-    usual one in all other cases.
+    usual one otherwise.
 
-    One case is not noticed: a listener of ``after_commit`` that sends a locking SELECT on the
-    driver's own connection, past SQLAlchemy, and does not end that transaction.
+    One case goes unnoticed: a listener of ``after_commit`` that sends a locking SELECT on the
+    driver's own connection, and does not end that transaction.
 
     Example::
 
         engine = create_engine("mysql+pymysql://...", **skip_redundant_rollback())
 
-    :returns: ``pool_reset_on_return`` and ``pool_events``; do not give these two yourself.
+    :returns: ``pool_reset_on_return`` and ``pool_events``; do not pass these two yourself.
     """
     return {"pool_reset_on_return": None, "pool_events": [(_roll_back_unless_ended, "reset")]}
 
@@ -39,7 +39,7 @@ def rolls_back_by_listener(pool: Pool) -> bool:
 
 
 def note_ended(connection: Connection, is_idle: Callable[[Any], bool]) -> None:
-    """Note that the server has answered COMMIT or ROLLBACK, just before the connection goes back.
+    """Record that the server has answered COMMIT or ROLLBACK, just before the connection returns.
 
     :param is_idle: returns whether the driver knows that no transaction is open on its connection.
     """
@@ -47,7 +47,7 @@ def note_ended(connection: Connection, is_idle: Callable[[Any], bool]) -> None:
 
 
 def forget_end(record: ConnectionPoolEntry) -> None:
-    """Note that another statement is sent, so that a transaction may be open again."""
+    """Record that another statement is sent, which may open a transaction."""
     record.info.pop(_ENDED, None)
 
 
@@ -59,6 +59,6 @@ def _roll_back_unless_ended(
     is_idle = None if record is None else record.info.pop(_ENDED, None)
     if reset_state.transaction_was_reset or reset_state.terminate_only:
         return
-    # If not asyncio_safe, there is no loop to send it in, and the connection is closed next.
+    # If not asyncio_safe, no loop can send it, and the connection is closed next.
     if reset_state.asyncio_safe and not (is_idle is not None and is_idle(dbapi_connection)):
         dbapi_connection.rollback()

@@ -3,4 +3,3 @@
 from .base_classes import with_locks
 from .checkout_methods import CheckIn, Renew
 from .locking_session import LockingSession
-from .scoped import LockingScopedSession, checked_factory, documented_proxy, is_scoped_session

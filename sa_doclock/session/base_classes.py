@@ -1,4 +1,4 @@
-"""The other Session classes among the bases of a LockingSession, and their order."""
+"""Other Session classes among the bases of a LockingSession, and their order."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ def refuse_methods_behind(cls: type[Session], ours: type[Session]) -> None:
             if called and name not in overridden:
                 bases = sorted(cls.__bases__, key=lambda base: issubclass(base, ours))
                 raise LockMisuse(
-                    f"{cls.__name__}: {base.__name__}.{name}() would call {min(called)}() of "
-                    f"Session past {ours.__name__}, without its locks and its guard; name "
+                    f"{cls.__name__}: {base.__name__}.{name}() would call Session.{min(called)}() "
+                    f"directly, without the locks and the guard of {ours.__name__}; name "
                     f"{ours.__name__} last: class {cls.__name__}"
                     f"({', '.join(base.__name__ for base in bases)})"
                 )
 
 
 def _overridden_by(ours: type[Session]) -> set[str]:
-    """Return the public methods of Session that these classes have their own of."""
     return {
         name
         for base in _in_front_of_session(ours)
@@ -52,7 +51,7 @@ def _in_front_of_session(cls: type[Session]) -> Sequence[type[Any]]:
 
 
 def _names_by_super(member: Any) -> Iterator[str]:
-    """Yield the names in the functions of a class member that use ``super()``."""
+    """Yield the names in a class member's functions that use ``super()``."""
     if isinstance(member, property):
         members = [member.fget, member.fset, member.fdel]
     else:
@@ -72,10 +71,10 @@ def _codes(code: CodeType | None) -> Iterator[CodeType]:
                 yield from _codes(constant)
 
 
-# Threads: the cache is safe; two threads that miss at once make two classes that do the same.
-@lru_cache(maxsize=64)  # more than a program has; a class that is dropped from it is made again
+# Threads: the cache is safe; two threads that miss at once create equivalent classes.
+@lru_cache(maxsize=64)  # more than a program has; a dropped class is created again
 def with_locks(session_class: type[Any], ours: type[S]) -> type[S]:
-    """Return this class of sessions itself where it is one of ours, or else one made of both."""
+    """Return the session class if it is one of ours, or else one combined with ours."""
     if issubclass(session_class, ours):
         return session_class
     if issubclass(ours, session_class):

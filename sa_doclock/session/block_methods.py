@@ -27,8 +27,6 @@ _NO_IDENT: Final[Any] = object()
 
 
 class _How(TypedDict, total=False):
-    """The keyword arguments that each form of a block has."""
-
     lock_timeout: LockTimeout
     options: Sequence[ORMOption]
     version: Any
@@ -46,12 +44,12 @@ class BlockMethods(CoreSession):
     @overload
     def locked(
         self, entity: Select[tuple[T]], *, lock: LockOptions = ..., **how: Unpack[_How]
-    ) -> AbstractContextManager[T]: ...  # of SQLAlchemy 2.0
+    ) -> AbstractContextManager[T]: ...  # SQLAlchemy 2.0
 
     @overload
     def locked(
         self, entity: Select[T], *, lock: LockOptions = ..., **how: Unpack[_How]
-    ) -> AbstractContextManager[T]: ...  # of SQLAlchemy 2.1
+    ) -> AbstractContextManager[T]: ...  # SQLAlchemy 2.1
 
     @overload
     def locked(
@@ -115,12 +113,12 @@ class BlockMethods(CoreSession):
     @overload
     def locked_document(
         self, entity: Select[tuple[T]], *, lock: LockOptions = ..., **how: Unpack[_How]
-    ) -> AbstractContextManager[T]: ...  # of SQLAlchemy 2.0
+    ) -> AbstractContextManager[T]: ...  # SQLAlchemy 2.0
 
     @overload
     def locked_document(
         self, entity: Select[T], *, lock: LockOptions = ..., **how: Unpack[_How]
-    ) -> AbstractContextManager[T]: ...  # of SQLAlchemy 2.1
+    ) -> AbstractContextManager[T]: ...  # SQLAlchemy 2.1
 
     @overload
     def locked_document(
@@ -211,13 +209,12 @@ class BlockMethods(CoreSession):
     def _locked_block(self, lock: LockOptions, take: Callable[[], T]) -> Iterator[T]:
         opens, inner = not self.in_transaction(), bool(self._context.ledger.places)
         writes = base_of(lock) is LockOptions.ForUpdate
-        # After ForUpdate, a transaction that an earlier read began is committed, as by save_changes().
-        # After a read lock it is not rolled back: it may have changes of the program.
+        # After ForUpdate, commit even a transaction that an earlier read began, as save_changes()
+        # does.  After a read lock, do not roll it back: it may contain the program's changes.
         ends = opens or (writes and not inner and self._ends_here())
         document = self._take_or_roll_back(take, opens=opens)
         transaction, blocks = self._context.transaction, self._context.blocks
-        documents = document if isinstance(document, list) else [document]
-        refuse = partial(refuse_after, transaction, documents, self)
+        refuse = partial(refuse_after, transaction, document, self)
         try:
             if writes:
                 self._context.blocks = (*blocks, refuse)
@@ -287,9 +284,9 @@ class BlockMethods(CoreSession):
 
 
 def _lock_of_block(entity: Any, ident: Any, lock: LockOptions, name: str) -> LockOptions:
-    """Return the lock of a block: the select's own, or else the given one.
+    """Return the block's lock: the select's, or the given one.
 
-    :raises TypeError: the lock was passed in place of the primary key.
+    :raises TypeError: a lock was passed as the primary key.
     :raises ValueError: the lock locks nothing.
     """
     if isinstance(ident, LockOptions):
@@ -303,7 +300,7 @@ def _lock_of_block(entity: Any, ident: Any, lock: LockOptions, name: str) -> Loc
 
 
 def _selected_mapper(statement: Select[Any]) -> Mapper[Any]:
-    """Return the mapper of the only entity that the statement selects.
+    """Return the mapper of the statement's only entity.
 
     :raises TypeError: it selects tables and no mapped class.
     :raises ValueError: it selects columns or several entities.
@@ -333,7 +330,7 @@ def _one_for_each(
     for ident in idents:
         identity = identity_of(mapper, ident)
         row = by_key.get(identity)
-        if row is None:  # the database may take two keys for equal, "ABC" and "abc"
+        if row is None:  # the database may compare "ABC" and "abc" as equal
             with session.no_autoflush:
                 row = session.get(mapper.class_, identity)
         if row is None or id(row) not in locked:

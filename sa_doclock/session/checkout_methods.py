@@ -198,14 +198,14 @@ class CheckoutMethods(BlockMethods):
         return self._checkouts().find_all(entity, owner, expired=expired)
 
     def _checkouts(self) -> CheckOutCalls:
-        """Return the implementation.  :raises LockMisuse: the session was made without ``checkouts=``."""
+        """:raises LockMisuse: the session was created without ``checkouts=``."""
         from ..features.checkouts import CheckOutCalls  # noqa: PLC0415  # of a session that uses it
 
         return CheckOutCalls(self._context, self.get_one_entity)
 
 
 class Renew(Protocol[R_co]):
-    """The type of ``renew()`` of a session that passes it on: mypy keeps one overload of a method."""
+    """The type of ``renew()`` in a session that forwards it: mypy keeps one overload of a method."""
 
     @overload
     def __call__(self, checkout: Checkout, lease: timedelta | float | None = None) -> R_co: ...
@@ -217,7 +217,7 @@ class Renew(Protocol[R_co]):
 
 
 class CheckIn(Protocol[R_co]):
-    """The type of its ``check_in()``."""
+    """The type of ``check_in()`` in such a session."""
 
     @overload
     def __call__(self, checkout: Checkout) -> R_co: ...
@@ -246,11 +246,11 @@ def _epoch_to_end(entity: type[Any], ident: Any, epoch: int) -> CheckoutOrEpoch:
     return entity, ident, epoch
 
 
-# The names in the TypeError of a wrong call.
+# Shown in the TypeError of a wrong call.
 _checkout_to_renew.__qualname__ = _epoch_to_renew.__qualname__ = "renew"
 _checkout_to_end.__qualname__ = _epoch_to_end.__qualname__ = "check_in"
 
 
 def _names_epoch(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a call names a document and an epoch in place of a Checkout."""
+    """Return whether a call passes a document and an epoch instead of a Checkout."""
     return isinstance(args[0], type) if args else "entity" in kwargs

@@ -1,4 +1,4 @@
-"""LockingSession: its options, and the methods that are in no base class."""
+"""LockingSession: its options, and the methods that no base class has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 from ..core.documents import key_and_values, mapper_of
 from ..core.session_options import SessionOptions, session_options
 from ..core.transaction import LockContext
-from ..features import OF_DOCUMENTS_ALONE, PartOptions, install_parts, is_routed
+from ..features import OF_DOCUMENTS_ALONE, PartOptions, install_parts
 from ..features.named_locks import NamedLockMethods
 from ..options import BATCH_WAIT, GuardMode, LockOptions, LockTimeout, Priority, check_priority
 from .base_classes import refuse_methods_behind
@@ -133,23 +133,24 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
             checkouts,
             adopt_for_update,
             commit_outcome,
+            type(self).get_bind is not Session.get_bind,
         )
-        for usual in OF_DOCUMENTS_ALONE:  # one object for most sessions
+        for usual in OF_DOCUMENTS_ALONE:  # most sessions share one object
             if usual == self._part_options:
                 self._part_options = usual
         super().__init__(*args, options=options, **kwargs)
-        if self._part_options not in OF_DOCUMENTS_ALONE or is_routed(self):
-            _ = self._context  # made now, so that wrong options are refused here
+        if self._part_options not in OF_DOCUMENTS_ALONE:
+            _ = self._context  # created now, to refuse wrong options
 
     def _make_context(self) -> LockContext:
-        """Make the context of this session, and install its parts.
+        """Create this session's context, and install its parts.
 
-        :raises TypeError, ValueError: the options are wrong, as the class says.
+        :raises TypeError, ValueError: an option is wrong.
         """
         context = LockContext(self, self._options)
         install_parts(self, context, self._part_options)
         if context.parts.around_get_bind:
-            # Of this session alone, since SQLAlchemy calls get_bind() for every statement.
+            # On the instance: SQLAlchemy calls get_bind() for every statement of every session.
             get_bind: Callable[..., Any] = partial(_get_bind_of_class, context.session)
             for around_get_bind in context.parts.around_get_bind:
                 get_bind = around_get_bind(get_bind)
@@ -247,7 +248,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         from ..features.on_commit import AfterCommit  # noqa: PLC0415  # of a session that uses it
 
         context = self._context
-        context.end_if_over()  # with the functions that belong to it
+        context.end_if_over()  # also drops its on_commit functions
         part = context.parts.find(AfterCommit)
         if part is None:
             part = AfterCommit(context)
@@ -277,7 +278,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
             self.flush()
 
 
-# Functions, since bound methods would keep the session alive until a garbage collection.
+# Functions, because bound methods would keep the session alive until a garbage collection.
 
 
 def _get_bind_of_class(session: Callable[[], Session], *args: Any, **kwargs: Any) -> Any:
@@ -286,9 +287,9 @@ def _get_bind_of_class(session: Callable[[], Session], *args: Any, **kwargs: Any
 
 
 def _commit_in_blocks(session: Callable[[], Session], context: LockContext) -> None:
-    """Commit as the class does, within the blocks of the parts, which end even if a listener refuses.
+    """Commit as the class does, within the parts' blocks, which end even if a listener refuses.
 
-    An override of commit() would move the location of SQLAlchemy's warnings away from the program.
+    An override of commit() would give SQLAlchemy's warnings a location in this package.
     """
     of_session = session()
     with context.transaction.saving():

@@ -1,6 +1,6 @@
 """A kit for the tests of programs that lock documents; it does not need pytest.
 
-``audit()``, ``explore()`` and their classes are those of the distribution sa-doclock-audit.
+``audit()``, ``explore()`` and their classes come from the distribution sa-doclock-audit.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ __all__ = [
     "wait_until_blocked",
 ]
 
-if not is_installed():  # "from sa_doclock.testing import *" imports what is here
+if not is_installed():  # "from sa_doclock.testing import *" imports this module's names
     __all__ = [name for name in __all__ if name not in NAMES]
 
 

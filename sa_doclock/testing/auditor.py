@@ -1,4 +1,4 @@
-"""The way to sa-doclock-audit, a distribution of its own: nothing of sa_doclock imports it before it is used."""
+"""Imports sa-doclock-audit, a separate distribution, when it is used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PACKAGE: Final = "doclock_audit"
 NAMES: Final = frozenset(
     ("Audit", "AuditFinding", "Exploration", "Failure", "audit", "explore", "explore_finding")
 )
-"""The names of the test kit that are the auditor's."""
+"""The names of the test kit that the auditor defines."""
 
 
 def is_installed() -> bool:
@@ -22,7 +22,7 @@ def is_installed() -> bool:
 def import_auditor(needed_by: str, module: str = "") -> Any:
     """Import the auditor, or a module of it.
 
-    :param needed_by: the name that the program has used; the error begins with it.
+    :param needed_by: the name that the program used, with which the error begins.
     :raises ModuleNotFoundError: the auditor is not installed.
     """
     try:

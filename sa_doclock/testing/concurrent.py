@@ -25,7 +25,7 @@ _WRITE: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNO
 _READ: Final = re.compile(r"\s*(SELECT|WITH|VALUES|TABLE)\b", re.IGNORECASE)
 
 current_party: ContextVar[Participant | None] = ContextVar("sa_doclock.testing.party", default=None)
-"""The function that runs in this thread or task, and in those that it has started."""
+"""The function that runs in this thread or task, or that started it."""
 
 
 def two_at_once(
@@ -38,14 +38,14 @@ def two_at_once(
     """Run two functions at the same time, so that both have read before either writes.
 
     A function that is about to write waits until the other one is about to write too, has ended, or
-    waits for a lock. Then the first goes on, and the second after it. So a program without locks
-    loses an update each time, and a program with locks never does. The server tells who waits for
-    whom; on SQLite the statements of the two do.
+    waits for a lock.  Then the first continues, and the second after it.  So a program without
+    locks loses an update each time, and a program with locks never does.  The server reports who
+    waits for whom; on SQLite, the statements of the two show it.
 
-    The functions may do anything that ends in engines of this process: call an endpoint through the
-    test client of a WSGI or ASGI application, use plain sessions, asynchronous ones, or none.
-    Statements count for a function in its own thread or task, and in those that take over its
-    ``contextvars``, as ``asyncio``, anyio and Starlette's test client let them.
+    The functions may do anything that uses engines of this process: call an endpoint through the
+    test client of a WSGI or ASGI application, use plain sessions, asynchronous ones, or none.  A
+    statement belongs to a function if it runs in the function's thread or task, or in one that
+    inherits its ``contextvars``, as with ``asyncio``, anyio and Starlette's test client.
 
     Example::
 
@@ -56,15 +56,15 @@ def two_at_once(
         first, second = two_at_once(add_one, add_one)
 
     :param first: a function or coroutine function without arguments; so is ``second``.  Functions
-        run in a thread each, coroutines in a new event loop that both share.  The connections that
-        are opened in this loop are closed with it.
+        run in a thread each, coroutines in a new event loop that both share.  Connections opened in
+        this loop are closed with it.
     :param patience: seconds after which a function that neither writes, ends, nor waits in the
-        database waits for the other one in this process: for a mutex, a connection.  That it waits
-        at a :class:`DocumentGate`, or between two tries of a batch, is known at once.
-    :param timeout: seconds after which a function that has not ended is an error.
-    :returns: what became of each.
-    :raises TimeoutError: a function has not ended; it goes on in its thread.
-    :raises TypeError: not a function.
+        database is assumed to wait for the other one in this process: for a mutex or a connection.
+        A wait at a :class:`DocumentGate`, or between two tries of a batch, is detected at once.
+    :param timeout: seconds after which it is an error that a function has not ended.
+    :returns: the outcome of each.
+    :raises TimeoutError: a function has not ended; it continues in its thread.
+    :raises TypeError: an argument is not a function.
     """
     check_functions(first=first, second=second)
     return _run_both((first, second), patience, timeout, LoopThread())
@@ -75,12 +75,12 @@ async def async_two_at_once(
     second: Callable[[], Any],
     *,
     patience: float = 5.0,
-    timeout: float = 60.0,  # two_at_once() has it
+    timeout: float = 60.0,  # a parameter of two_at_once()
 ) -> tuple[Outcome, Outcome]:
-    """Do :func:`two_at_once` in the event loop of the test, which is a coroutine.
+    """Do :func:`two_at_once` in the test's event loop.
 
-    So pooled connections of this event loop's fixtures can be used. Plain functions run in a thread
-    each here too.
+    Use it in a coroutine whose fixtures have pooled connections of this event loop.  Plain
+    functions still run in a thread each.
 
     Example::
 
@@ -110,11 +110,11 @@ def _run_both(
 
 
 class _WritesInTurn(Scheduler):
-    """Lets two functions write one after the other, when both have read, unless a lock stops one.
+    """Lets two functions write in turn, after both have read, unless a lock stops one.
 
-    A function that is about to write waits for its turn.  It gets it when the other one is about to
-    write too, has ended, or waits for a lock.  The one that has had fewer turns goes first.  A turn
-    ends at the next write after another read.
+    A function waits before it writes, until the other function is about to write too, has ended, or
+    waits for a lock.  The function that had fewer turns goes first.  A turn ends at the next write
+    after another read.
     """
 
     current = current_party
@@ -126,14 +126,12 @@ class _WritesInTurn(Scheduler):
         self._have_read = {*self.participants}  # since the last turn of each, or without a turn
 
     def choose(self, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-        """Return the function that goes on."""
         self._lock_waits.refused.clear()
         turns = Counter(step.function for step in chosen)
         return min(ready, key=lambda number: (turns[number], number))
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Listen to all engines of the process in a block."""
         own = listening(
             (Engine, "before_cursor_execute", self._before_statement),
             (Engine, "after_cursor_execute", self._after_statement),
@@ -196,7 +194,7 @@ class _WritesInTurn(Scheduler):
 class _LockWaits(Waits):
     """The waits of a function for any lock, whoever holds it.
 
-    :ivar refused: the functions to which a lock was refused since the last turn.
+    :ivar refused: the functions that were refused a lock since the last turn.
     """
 
     def __init__(self, run: Callable[[Callable[[], Any]], Any], patience: float) -> None:

@@ -1,13 +1,13 @@
-"""Tests that every dialect of sa_doclock has to pass, for the author of one to run.
+"""Tests that every dialect of sa_doclock must pass, for a dialect's author.
 
-A module of the author's own tests has the line ::
+A test module of the author's has the line ::
 
     from sa_doclock.testing.dialect_suite import *
 
-and a ``conftest.py`` the fixture ``engine``: an :class:`~sqlalchemy.Engine` on an empty database, whose
-pool has room for ten connections.  The tests ask the strategy what it supports: what it does must
-lock, and what it does not must be ``LockNotSupported``.  Two sessions are two threads; the server's
-own word, by the strategy's ``monitoring``, says that one waits for the other.
+and a ``conftest.py`` the fixture ``engine``: an :class:`~sqlalchemy.Engine` on an empty database,
+whose pool has room for ten connections.  The tests ask the strategy which locks it supports: those
+must lock, and the others raise ``LockNotSupported``.  Two sessions run in two threads; the server
+reports, by the strategy's ``monitoring``, that one waits for the other.
 
 It needs pytest: the extra ``sa-doclock[testing]``.
 """
@@ -55,9 +55,9 @@ LOCKS: Final = (
     *(SHARED, SHARED | NO_WAIT, SHARED | SKIP, SNAPSHOT),
 )
 PATIENCE: Final = 60.0
-"""Seconds after which a step that has not ended is an error."""
+"""Seconds after which it is an error that a step has not ended."""
 
-_RUN: Final = secrets.token_hex(3)  # runs on one database at the same time do not meet
+_RUN: Final = secrets.token_hex(3)  # keeps parallel runs on one database apart
 _INNODB: Final = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
 
 
@@ -89,7 +89,7 @@ class Line(Base):
 
 
 class Actor:
-    """A session that lives in a thread of its own."""
+    """A session in its own thread."""
 
     def __init__(self, engine: Engine) -> None:
         """Start the thread."""
@@ -97,11 +97,11 @@ class Actor:
         self._thread = ThreadPoolExecutor(1)
 
     def starts(self, step: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any]:
-        """Have the thread call ``step(session, *arguments, **options)``, and return at once."""
+        """Let the thread call ``step(session, *arguments, **options)``, and return at once."""
         return self._thread.submit(step, self.session, *arguments, **options)
 
     def does(self, step: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Have the thread do it, and return what it returns or raise what it raises."""
+        """Let the thread call it; return its result or raise its error."""
         return self.starts(step, *arguments, **options).result(PATIENCE)
 
     def close(self) -> None:
@@ -138,9 +138,9 @@ def strategy(engine: Engine) -> LockStrategy:
 
 @pytest.fixture
 def read_committed_engine(engine: Engine) -> Engine:
-    """Return an engine at which programs without locks lose updates, for the stress run without.
+    """Return an engine with which programs without locks lose updates, for the stress run without locks.
 
-    Override it where the database's default level refuses the second writer of a row.
+    Override it if the database's default level refuses the second writer of a row.
     """
     return engine
 
@@ -178,7 +178,7 @@ def lock_order(session: LockingSession, lock: LockOptions, number: int = 1, **op
 
 
 def total_of(session: LockingSession, number: int = 1) -> int:
-    """Return the total of an order that the session has, as it is in memory."""
+    """Return the total of an order, as the session has it in memory."""
     return session.get_one(Order, number).total
 
 
@@ -189,7 +189,7 @@ def locked_numbers(session: LockingSession, lock: LockOptions) -> list[int]:
 
 
 def add_to_total(session: LockingSession, amount: int, number: int = 1) -> None:
-    """Add to the first line of an order that is locked, and to its total."""
+    """Add to the first line of a locked order, and to its total."""
     order = session.get_one(Order, number)
     order.lines[0].amount += amount
     order.total += amount
@@ -197,10 +197,10 @@ def add_to_total(session: LockingSession, amount: int, number: int = 1) -> None:
 
 
 def wait_for(waiter: Actor, holder: Actor, step: Future[Any], strategy: LockStrategy) -> None:
-    """Return when the waiter waits for the holder; an error where its step has ended instead.
+    """Return when the waiter waits for the holder; fail if its step ends instead.
 
-    Where neither the strategy nor the file can tell, a second in which the step does not end has
-    to do.
+    If neither the strategy nor the file can tell, a second in which the step does not end must
+    suffice.
     """
     if strategy.monitoring is None and not _locks_database(strategy):
         wait([step], 1.0)
@@ -210,7 +210,7 @@ def wait_for(waiter: Actor, holder: Actor, step: Future[Any], strategy: LockStra
 
 
 def tries(session: LockingSession, lock: LockOptions, number: int = 1) -> DocLockError | None:
-    """Lock an order, and end the transaction; return the error where it is not to be had."""
+    """Lock an order, and end the transaction; return the error if the lock was refused."""
     try:
         lock_order(session, lock, number)
     except DocLockError as error:
@@ -221,7 +221,7 @@ def tries(session: LockingSession, lock: LockOptions, number: int = 1) -> DocLoc
 
 
 class TestSupport:
-    """Each lock is taken where the strategy says so, and refused where it says no."""
+    """Each lock is taken if the strategy supports it, and refused otherwise."""
 
     @pytest.mark.parametrize("lock", LOCKS, ids=str)
     def test_a_lock_is_held_or_not_supported(
@@ -247,7 +247,7 @@ class TestSupport:
 
 
 class TestExclusion:
-    """A second session waits, or is refused, as long as the first has the document."""
+    """A second session waits, or is refused, while the first holds the document."""
 
     def test_for_update_waits_and_sees_what_the_holder_wrote(
         self, alice: Actor, bob: Actor, strategy: LockStrategy
@@ -267,7 +267,7 @@ class TestExclusion:
             order = session.get_one(Order, 1)
             return order, list(order.lines)
 
-        bob.session.expire_on_commit = False  # so that nothing but the lock makes them fresh
+        bob.session.expire_on_commit = False  # so that only the lock refreshes them
         kept, lines = bob.does(load)
         bob.does(LockingSession.commit)
         alice.does(lock_order, FOR_UPDATE)
@@ -347,7 +347,7 @@ class TestExclusion:
 
 
 class TestTimeout:
-    """``lock_timeout`` ends a wait, and is forgotten afterwards."""
+    """``lock_timeout`` ends a wait, and has no effect afterwards."""
 
     def test_a_wait_past_it_is_not_available(self, alice: Actor, bob: Actor) -> None:
         alice.does(lock_order, FOR_UPDATE)
@@ -373,7 +373,7 @@ class TestTimeout:
 
 
 class TestRelease:
-    """A lock ends with its transaction, or with the savepoint that it was taken in."""
+    """A lock ends with its transaction, or with the savepoint in which it was taken."""
 
     @pytest.mark.parametrize(
         "end", ["commit", "rollback", "save_changes", "release_locks", "close"]
@@ -416,7 +416,7 @@ class TestRelease:
             pytest.skip("one lock is all locks")
 
         def one_and_not_the_other(session: LockingSession) -> None:
-            # with NoWait, since some databases limit the waits of a whole transaction
+            # NoWait, because some databases limit all waits of a transaction
             lock_order(session, FOR_UPDATE | NO_WAIT, 2)
             savepoint = session.begin_nested()
             with pytest.raises(LockNotAvailable):
@@ -431,7 +431,7 @@ class TestRelease:
 
 
 class TestErrors:
-    """Failures come out as the errors that callers know."""
+    """Failures are raised as the errors that callers know."""
 
     def test_a_deadlock_has_one_victim(
         self, alice: Actor, bob: Actor, strategy: LockStrategy
@@ -531,7 +531,7 @@ class TestClaims:
         self, doclock_tables: Engine, strategy: LockStrategy
     ) -> None:
         skips = _locks_database(strategy) or supports(strategy, FOR_UPDATE | SKIP)
-        lock_timeout = None if skips else 0  # without SKIP LOCKED each row is tried with NoWait
+        lock_timeout = None if skips else 0  # without SKIP LOCKED, each row is tried with NoWait
         factory = sessionmaker(doclock_tables, class_=LockingSession)
         statement = select(Order).where(Order.total < 100)
         start = threading.Barrier(2)
@@ -555,7 +555,7 @@ class TestClaims:
 
 
 class TestStress:
-    """Many threads on a few documents: nothing is inconsistent, and without locks something is."""
+    """Many threads on a few documents: nothing is inconsistent with locks, and something is without."""
 
     def test_nothing_is_inconsistent_with_locks(self, engine: Engine) -> None:
         with fresh_tables(engine):
@@ -569,7 +569,7 @@ class TestStress:
         if _locks_database(strategy):
             pytest.skip("each statement of a writer locks the file; see docs/sqlite.md")
         with fresh_tables(read_committed_engine):
-            for seed in range(20):  # the scheduler of a busy machine may be kind for a while
+            for seed in range(20):  # a busy machine's scheduler may hide the race for a while
                 plan = Plan(documents=1, threads=8, iterations=15, locks=False, seed=seed)
                 if run(read_committed_engine, plan).inconsistencies:
                     return
@@ -577,7 +577,7 @@ class TestStress:
 
 
 class TestPool:
-    """A connection goes back to its pool as it came."""
+    """A connection returns to its pool unchanged."""
 
     def test_a_plain_transaction_after_a_lock_is_as_before(self, doclock_tables: Engine) -> None:
         with LockingSession(doclock_tables) as session:

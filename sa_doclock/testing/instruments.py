@@ -1,7 +1,8 @@
 """Readings of statements, databases and lines of the program, for sa-doclock-audit.
 
-The names in ``__all__`` keep their meaning within one version of sa_doclock.  Some of them need private names of
-SQLAlchemy: they stay in one tested place, as a second copy could break with the next SQLAlchemy.
+The names in ``__all__`` keep their meaning within one version of sa_doclock.  Some of them need
+private names of SQLAlchemy, which stay in one tested place: a copy could break with the next
+SQLAlchemy.
 """
 
 from ..caller import (

@@ -1,4 +1,4 @@
-"""listening(): functions that are called for events of SQLAlchemy in a block."""
+"""listening(): calls functions for events of SQLAlchemy in a block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from sqlalchemy import event
 
 @contextmanager
 def listening(*listeners: tuple[Any, str, Callable[..., Any]]) -> Iterator[None]:
-    """Have functions called in the block: each by its target, the name of an event, and itself."""
+    """Call functions for events in the block; each listener is a target, an event's name and a
+    function.
+    """
     for listener in listeners:
         event.listen(*listener)
     try:

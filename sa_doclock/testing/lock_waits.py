@@ -1,10 +1,10 @@
-"""The connections that wait for a lock: as their server tells it, or for the write lock of a SQLite file.
+"""The connections that wait for a lock: as their server reports, or for the write lock of a SQLite file.
 
-SQLite has no list of waits, and a lock can be asked for in many ways: by BEGIN IMMEDIATE, by the
-UPDATE of a flush, by the program's own text.  All of them are statements.  A test asks about a waiter
-whose statement has begun before.  So the statements of all engines are noted from the import of the
-test kit on: each connection of a database that is locked as a whole has in its ``info`` what it runs,
-and whether it has the write lock.
+SQLite has no list of waits, and many statements take a lock: BEGIN IMMEDIATE, the UPDATE of a
+flush, the program's own text.  A test asks about a waiter whose statement has already begun.  So
+from the import of the test kit on, the statements of all engines are recorded: each connection of a
+database that locks as a whole has in its ``info`` its current statement, and whether it has the
+write lock.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ NEXT_LOOK: Final = 0.12
 read it for 0.1 s (CACHE_MIN_IDLE in its trx0i_s.cc)."""
 
 LONG_STATEMENT: Final = 1.0
-"""Seconds after which a statement waits for a lock, whatever the server tells: it may not know, or
-not show it to this account."""
+"""Seconds after which a statement counts as waiting for a lock, whatever the server reports: it may
+not know, or not show it to this account.
+"""
 
 
 def monitoring_of(bind: Engine | Connection) -> LockMonitoring | None:
-    """Return what asks this server about waits; None where there is none that can be asked."""
+    """Return the object that asks this server about waits, or None if it cannot be asked."""
     found = strategy_class(bind.dialect)
     return None if found is None else found.monitoring
 
 
 def locks_database(bind: Engine | Connection) -> bool:
-    """Return whether every lock is one on the whole database, as on SQLite."""
+    """Return whether every lock covers the whole database, as on SQLite."""
     found = strategy_class(bind.dialect)
     return found is not None and found.statements.locked is Locked.DATABASE
 
@@ -53,7 +54,8 @@ _THIS_MACHINE: Final = frozenset({None, "", "localhost", "127.0.0.1", "::1"})
 def server_of(engine: Engine) -> Hashable:
     """Return the same value for all engines of one server, or of one SQLite file, by their URLs.
 
-    A program may make an engine for each call.  Engines that differ in ``creator=`` alone look alike.
+    A program may create an engine for each call.  Engines that differ only in ``creator=`` look
+    alike.
     """
     url = engine.url
     if locks_database(engine):
@@ -72,15 +74,15 @@ def connection_id(connection: Connection) -> int | None:
     monitoring = monitoring_of(connection)
     if monitoring is None or connection.closed or connection.invalidated:
         return None
-    with suppress(Exception):  # its session runs in another thread, and may end it now
+    with suppress(Exception):  # its session runs in another thread, which may be ending it
         return monitoring.connection_id(connection)
     return None
 
 
 class ServersAsked:
-    """The servers of several engines, each asked over one connection of its own.
+    """The servers of several engines, each asked over a separate connection.
 
-    :param run: runs a function of SQLAlchemy's on an asynchronous engine.
+    :param run: runs a function of SQLAlchemy on an asynchronous engine.
     """
 
     def __init__(self, run: Callable[[Callable[[], Any]], Any]) -> None:
@@ -88,9 +90,10 @@ class ServersAsked:
         self._opened: dict[Hashable, tuple[Connection, ExitStack]] = {}
 
     def blockers(self, engine: Engine) -> Mapping[int, set[int]] | None:
-        """Return the ids of those that wait, each with the ids of those that it waits for.
+        """Return the ids of the waiters, each with the ids of its blockers.
 
-        None: nobody tells who waits, the account lacks the privilege, or the server does not answer.
+        None: the server cannot tell, the account lacks the privilege, or the server does not
+        answer.
         """
         found: Mapping[int, set[int]] | None = None
         if monitoring_of(engine) is not None:
@@ -98,7 +101,7 @@ class ServersAsked:
         return found
 
     def ask(self, engine: Engine, question: Callable[[], Any]) -> Any:
-        """Call a function that uses this engine; under asyncio, in a greenlet of SQLAlchemy's."""
+        """Call a function that uses this engine; under asyncio, in a greenlet of SQLAlchemy."""
         asking = is_kit_asking.set(True)
         try:
             return self._run(question) if engine.dialect.is_async else question()
@@ -121,12 +124,12 @@ class ServersAsked:
 
 def _blockers(connection: Connection) -> Mapping[int, set[int]] | None:
     monitoring = monitoring_of(connection)
-    assert monitoring is not None  # the caller has looked
+    assert monitoring is not None  # checked by the caller
     found: dict[int, set[int]] = {}
     try:
         for wait in monitoring.waits(connection):
             found.setdefault(wait.waiter, set()).add(wait.blocker)
-        connection.rollback()  # some servers show one moment for a whole transaction
+        connection.rollback()  # some servers show one snapshot for a whole transaction
     except DBAPIError:
         with suppress(DBAPIError):
             connection.rollback()
@@ -135,7 +138,7 @@ def _blockers(connection: Connection) -> Mapping[int, set[int]] | None:
 
 
 def blocked_by(starts: set[int], blockers: Mapping[int, set[int]]) -> set[int]:
-    """Return all that these connections wait for, those behind other waiters included."""
+    """Return everything that these connections wait for, directly or behind other waiters."""
     reached: set[int] = set()
     front = set(starts)
     while front:
@@ -146,7 +149,7 @@ def blocked_by(starts: set[int], blockers: Mapping[int, set[int]]) -> set[int]:
 
 COMMIT: Final = "COMMIT"
 LONG_COMMIT: Final = 0.25
-"""Seconds after which a COMMIT on SQLite waits for a reader, whom nothing names."""
+"""Seconds after which a COMMIT on SQLite counts as waiting for a reader, which nothing names."""
 
 _RUNS: Final = "sa_doclock.testing.runs"
 _HAS_LOCK: Final = "sa_doclock.testing.has_lock"
@@ -165,15 +168,15 @@ def needs_file_lock(statement: str) -> bool:
 def holds_file(connection: Connection, *, unknown: bool = True) -> bool:
     """Return whether this connection, which another thread may use, has the file's write lock.
 
-    :param unknown: the answer of a transaction that began before the import of the kit.
+    :param unknown: the answer for a transaction that began before the kit's import.
     """
-    with suppress(Exception):  # closed meanwhile
+    with suppress(Exception):  # already closed
         return bool(connection.info.get(_HAS_LOCK, unknown)) and _in_transaction(connection)
     return False
 
 
 def runs_for_file_lock(connection: Connection) -> bool:
-    """Return whether this connection runs a statement for which it needs the lock, and has not got it."""
+    """Return whether this connection runs a statement that needs the lock, without having it."""
     with suppress(Exception):
         statement = connection.info.get(_RUNS)
         needs = statement is not None and needs_file_lock(statement)
@@ -182,7 +185,7 @@ def runs_for_file_lock(connection: Connection) -> bool:
 
 
 def waits_for_file(statement: str | None, quiet: float, *, other_holds: bool) -> bool:
-    """Return whether a connection waits for the file, by the statement that it runs.
+    """Return whether a connection waits for the file, judging by its current statement.
 
     :param quiet: the seconds for which it has run.
     :param other_holds: the other one has the file's write lock.
@@ -202,7 +205,7 @@ def _in_transaction(connection: Connection) -> bool:
 @event.listens_for(Engine, "before_cursor_execute")
 def _note_begun(connection: Connection, _cursor: Any, statement: str, *_: object) -> None:
     if locks_database(connection):
-        if not _in_transaction(connection):  # the one that had the lock has ended, in whatever way
+        if not _in_transaction(connection):  # the holder has ended, however it did
             connection.info[_HAS_LOCK] = False
         connection.info[_RUNS] = statement
 

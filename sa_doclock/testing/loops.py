@@ -1,4 +1,6 @@
-"""The event loops in which the test kit runs coroutines, and the connections of asynchronous engines in each."""
+"""The event loops in which the test kit runs coroutines, and the connections of asynchronous
+engines in each.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ from .listening import listening
 
 
 def check_functions(**functions: Callable[[], Any]) -> None:
-    """Check the functions that a test hands over, by the names of their arguments.
+    """Check the functions that a test passes, by the names of their arguments.
 
-    :raises TypeError: a call of one would run nothing.
+    :raises TypeError: calling one would run nothing.
     """
     for name, function in functions.items():
         check_function(name, function, "without arguments", arguments=0)
@@ -37,7 +39,7 @@ class EventLoop:
         return self._submit(_awaited(awaitable)).result()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in this thread; what it returns is awaited in the loop, if it can be."""
+        """Call a function in this thread; if its result is awaitable, await it in the loop."""
         result = function(*arguments)
         if isawaitable(result):
             result = self.run(result)
@@ -45,7 +47,7 @@ class EventLoop:
         return result
 
     def run_function(self, function: Callable[[], Any]) -> Any:
-        """Run a function of SQLAlchemy's that uses an asynchronous engine."""
+        """Run a function of SQLAlchemy that uses an asynchronous engine."""
         return self.run(_spawned(function))
 
     def _submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
@@ -53,7 +55,7 @@ class EventLoop:
 
 
 class LoopThread(EventLoop):
-    """An event loop in a thread of its own, from its first use on."""
+    """An event loop in its own thread, started at its first use."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -61,7 +63,7 @@ class LoopThread(EventLoop):
         self._first = threading.Lock()
 
     def stop(self, last: Callable[[asyncio.AbstractEventLoop], object] | None = None) -> None:
-        """Cancel what has not ended, run a last function, and end the loop and its thread."""
+        """Cancel unfinished tasks, run a last function, and end the loop and its thread."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
@@ -82,14 +84,14 @@ class LoopThread(EventLoop):
 
 
 class LoopOfTest(EventLoop):
-    """The event loop in which a test runs; it goes on afterwards."""
+    """The event loop in which a test runs; it continues afterwards."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._running: list[Future[Any]] = []
 
     def stop(self, _last: object = None) -> None:
-        """Cancel what has not ended."""
+        """Cancel unfinished tasks."""
         for future in self._running:
             future.cancel()
 
@@ -100,7 +102,7 @@ class LoopOfTest(EventLoop):
 
 
 def wait_for_turn(turn: Future[None], connection: Connection) -> None:
-    """Return when the future is done; with an asynchronous driver, the event loop goes on meanwhile."""
+    """Return when the future is done; with an asynchronous driver, the event loop runs meanwhile."""
     if connection.dialect.is_async:
         _await(turn)
     else:
@@ -139,13 +141,11 @@ _OTHER_LOOP: Final = (
 class AsyncConnections(Generic[F]):
     """Lets one function at a time connect, and knows the event loop of each connection.
 
-    Two things go wrong where an engine meets several event loops, as it does in tests.  SQLAlchemy
-    makes an engine's first connection under an asyncio.Lock: a function that waits for it in another
-    loop is never woken.  And most drivers cannot use a connection in another loop than the one that
-    opened it.
+    Two things go wrong if several event loops use an engine, as in tests.  SQLAlchemy makes an
+    engine's first connection under an asyncio.Lock: a function that waits for it in another loop
+    never wakes up.  And most drivers cannot use a connection outside the loop that opened it.
 
-    :param current: returns the function that runs in this thread or task; None: one that is not
-        looked at.
+    :param current: returns the function that runs in this thread or task; None: an unrelated one.
     """
 
     def __init__(self, current: Callable[[], F | None]) -> None:
@@ -162,7 +162,7 @@ class AsyncConnections(Generic[F]):
             (Engine, "do_connect", self._before_connect),
             (Pool, "connect", self._note_loop),
             (Pool, "checkout", self._after_connect),
-            (Pool, "invalidate", self._note_other_loop),  # by a pool_pre_ping, before "checkout"
+            (Pool, "invalidate", self._note_other_loop),  # sent by pool_pre_ping, before "checkout"
         )
         try:
             with own:
@@ -172,7 +172,7 @@ class AsyncConnections(Generic[F]):
                 self.release(function)
 
     def release(self, function: F) -> None:
-        """Let the other functions connect: this one has done so, has failed, or has ended."""
+        """Let the other functions connect: this one has connected, failed, or ended."""
         with self._changing:
             ended = [key for key, (owner, _) in self._connecting.items() if owner is function]
             futures = [self._connecting.pop(key)[1] for key in ended]
@@ -182,7 +182,7 @@ class AsyncConnections(Generic[F]):
     def close_those_of(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close the connections that were opened in this loop, which runs this and ends then.
 
-        The pools stay as they are, and open others.
+        The pools remain, and open others.
         """
         for record in self._opened:
             if record.info.get(_LOOP) is loop:
@@ -191,7 +191,7 @@ class AsyncConnections(Generic[F]):
     def run(self, loop: EventLoop, function: Callable[[], Any]) -> Any:
         """Call the function of this thread.
 
-        An error has its cause and cure if asyncio has mixed up two loops.
+        If asyncio has mixed up two loops, the error gets its cause and cure.
         """
         current = self._current()
         try:
@@ -241,14 +241,14 @@ class AsyncConnections(Generic[F]):
 
 
 def _is_async(connection: DBAPIConnection) -> bool:
-    return hasattr(connection, "run_async")  # of SQLAlchemy's AdaptedConnection
+    return hasattr(connection, "run_async")  # an AdaptedConnection of SQLAlchemy
 
 
 def _await(future: Future[None]) -> None:
     from sqlalchemy.util import await_only  # noqa: PLC0415  # it needs greenlet
 
     async def wait() -> None:
-        # Shielded: a task that is cancelled leaves the future to the others.
+        # Shielded: cancelling one task must not cancel the future for others.
         await asyncio.shield(asyncio.wrap_future(future))
 
     await_only(wait())

@@ -1,4 +1,4 @@
-"""The sessions of this process that are in a transaction, and their end from outside."""
+"""The sessions of this process that are in a transaction, and how to end them from outside."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _LIMIT: Final = 5.0  # seconds for a ROLLBACK in an event loop
 class OpenTransaction:
     """The transaction that a session is in.
 
-    :ivar owner: what :class:`OpenSessions` was given to ask when it began.
+    :ivar owner: the answer of :class:`OpenSessions`'s function when it began.
     :ivar began: the line of the program, ``shop/orders.py:31``.
-    :ivar locked: the line of the program that took the first lock; None: it has taken none.
+    :ivar locked: the line of the program that took the first lock, or None.
     """
 
     owner: Any
@@ -49,11 +49,11 @@ class OpenTransaction:
     locked: str | None = None
 
     def is_of_another_thread(self) -> bool:
-        """Return whether another thread has begun it, and still runs."""
+        """Return whether another thread, which still runs, began it."""
         return self.thread is not threading.current_thread() and self.thread.is_alive()
 
     def is_in_use(self, session: Session) -> bool:
-        """Return whether a call of the session is under way in that thread.
+        """Return whether a call of the session is in progress in that thread.
 
         No other thread may use the driver then: the process may crash.
         """
@@ -69,9 +69,9 @@ class OpenTransaction:
 class OpenSessions:
     """Knows each session whose transaction began after :meth:`listen`, whatever its class.
 
-    Sessions are held weakly.
+    The references to sessions are weak.
 
-    :param owner: is called when a transaction begins.
+    :param owner: called when a transaction begins.
     """
 
     def __init__(self, owner: Callable[[], Any]) -> None:
@@ -91,17 +91,17 @@ class OpenSessions:
             event.listen(*listener)
 
     def forget(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for listener in self._listeners:
             event.remove(*listener)
 
     def found(self) -> list[tuple[Session, OpenTransaction]]:
-        """Return the sessions that are in a transaction; those that hold locks come first."""
+        """Return the sessions that are in a transaction, those with locks first."""
         with self._changed:
             return sorted(self._open.items(), key=lambda item: not item[1].held)
 
     def wait_for_threads(self, sessions: Iterable[tuple[Session, OpenTransaction]]) -> None:
-        """Wait a moment for those that other threads use: these may be about to end them."""
+        """Wait a moment for sessions that other threads use: they may be about to end."""
         used = [session for session, opened in sessions if opened.is_of_another_thread()]
         with self._changed:
             self._changed.wait_for(
@@ -154,13 +154,14 @@ def label_of(held: tuple[DocumentKey | LockedName, LockOptions]) -> str:
 def end_session(session: Session, transaction: OpenTransaction) -> Exception | None:
     """Close a session, whichever thread or event loop has used it.
 
-    A connection whose ROLLBACK cannot be sent is cut: its event loop is closed, or a thread waits.
+    If a ROLLBACK cannot be sent, because an event loop is closed or a thread waits, cut the
+    connection.
 
-    :returns: what kept it from being closed.
+    :returns: the error that prevented closing it, or None.
     """
     if not _is_idle(session, transaction):
         for connection in transaction.connections:
-            _shut_down(connection)  # which ends the thread's statement
+            _shut_down(connection)  # it ends the thread's statement
         if not _is_idle(session, transaction):
             return RuntimeError(f"thread {transaction.thread.name} is in the middle of a call")
     error: Exception | None = None
@@ -183,7 +184,7 @@ def _is_idle(session: Session, transaction: OpenTransaction) -> bool:
 
 
 def _close(session: Session, transaction: OpenTransaction) -> None:
-    """Close it in its own event loop, or in this thread.
+    """Close the session in its own event loop, or in this thread.
 
     :raises RuntimeError: the loop is closed.
     """
@@ -210,25 +211,25 @@ def _cut(session: Session, transaction: OpenTransaction) -> None:
     """
     root, connections = session.get_transaction(), list(transaction.connections)
     if root is None:
-        return  # the thread has ended it meanwhile
+        return  # the thread has just ended it
     if not all(closes_connection(root, connection) for connection in connections):
         raise RuntimeError("its connection belongs to the program")
     have_socket = [_shut_down(connection) for connection in connections]
     if transaction.loop is None or all(have_socket):
         session.invalidate()
         return
-    # aiosqlite waits for a thread of its own, in whichever event loop.
+    # aiosqlite waits for its own thread, in any event loop.
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, greenlet_spawn(session.invalidate)).result()
 
 
 def _shut_down(connection: Connection) -> bool:
-    """Shut the connection to the server down; return whether there is one."""
+    """Shut down the socket to the server; return whether there is one."""
     known = strategy_class(connection.dialect)
     lifecycle = TransactionLifecycle() if known is None else known.lifecycle
     driver_connection = connection.connection.driver_connection
     descriptor = lifecycle.descriptor(driver_connection)
-    # Without has_terminate, as psycopg, the driver's own close() needs no event loop of its own.
+    # Without has_terminate, as for psycopg, the driver's close() needs no event loop.
     if descriptor is None or (connection.dialect.is_async and not connection.dialect.has_terminate):
         return False
     with suppress(OSError):  # the server has closed it
@@ -236,10 +237,10 @@ def _shut_down(connection: Connection) -> bool:
         try:
             copy.shutdown(socket.SHUT_RDWR)
         finally:
-            copy.detach()  # the driver's
+            copy.detach()  # the descriptor belongs to the driver
     if connection.dialect.is_async:
-        # Its transport cannot be closed without its event loop, and would warn of that in whichever
-        # test the garbage collector comes to it.
+        # Its transport can be closed only in its event loop.  Kept, because the garbage collector
+        # would warn in an unrelated test.
         _kept.append(driver_connection)
     return True
 

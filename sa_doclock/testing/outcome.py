@@ -1,4 +1,4 @@
-"""The functions that a test runs at once, and what becomes of each."""
+"""The outcome of a function that a test runs at the same time as another."""
 
 from __future__ import annotations
 

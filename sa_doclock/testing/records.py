@@ -105,8 +105,6 @@ def assert_locked(
 
 
 class _Recorder:
-    """Listens to the events that its methods are named for."""
-
     def __init__(self) -> None:
         self.records: list[LockRecord] = []
         self._held: WeakKeyDictionary[Session, dict[DocumentKey | LockedName, list[LockRecord]]] = (

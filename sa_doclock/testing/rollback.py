@@ -16,22 +16,22 @@ _OWN: Final = frozenset({"bind", "binds", "join_transaction_mode", "twophase"})
 
 
 def rollback_session(connection: Connection, **options: Any) -> LockingSession:
-    """Return a session whose commits are undone when the connection is closed.
+    """Return a session whose commits are rolled back when the connection is closed.
 
-    It works in the transaction of this connection. If there is none, it begins one at the isolation
-    level that ForUpdate needs. Each transaction of the session is a savepoint in it::
+    It works in the transaction of this connection.  If there is none, it begins one at the
+    isolation level that ForUpdate needs.  Each transaction of the session is a savepoint in it::
 
         with engine.connect() as connection, rollback_session(connection) as session:
             ...  # the test
 
-    Several sessions of one connection see what the others have committed.  Where a function of the
-    program wants a factory, give ``partial(rollback_session, connection)``.  ``save_changes()``,
-    ``on_commit()``, ``run_transaction()``, ``claim_each()`` and SnapshotRead work.  In-memory SQLite
-    with one connection for all (``StaticPool``) can be locked here, and nowhere else.
+    Several sessions of one connection see each other's commits.  If a function of the program needs
+    a factory, pass ``partial(rollback_session, connection)``.  ``save_changes()``, ``on_commit()``,
+    ``run_transaction()``, ``claim_each()`` and SnapshotRead work.  Only here can in-memory SQLite
+    with one shared connection (``StaticPool``) be locked.
 
-    What is not promised here: sessions of one connection do not exclude each other; the server holds
-    their locks until the connection is closed; SnapshotRead is a plain read of this transaction; a
-    deadlock on MySQL and MariaDB ends it.
+    Not promised: sessions of one connection do not exclude each other; the server holds their locks
+    until the connection is closed; SnapshotRead is a plain read of this transaction; a deadlock on
+    MySQL and MariaDB ends it.
 
     :param options: of :class:`LockingSession`, except those of the connection and its transaction.
     :raises TypeError: not a Connection; an option that is set here.
@@ -57,7 +57,7 @@ def rollback_session(connection: Connection, **options: Any) -> LockingSession:
         connection.execution_options(isolation_level=levels[0])
     if not connection.in_transaction():
         connection.begin()
-    # On SQLite a savepoint would be a transaction of its own.
+    # On SQLite, a savepoint without BEGIN would be a transaction of its own.
     strategy.lifecycle.before_savepoint(connection)
     connection.execution_options(**{ROLLED_BACK_LATER: True})
     return LockingSession(connection, join_transaction_mode="create_savepoint", **options)

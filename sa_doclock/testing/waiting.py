@@ -1,4 +1,4 @@
-"""wait_until_blocked(): the server says that one session waits for another."""
+"""wait_until_blocked(): waits until the server reports that one session waits for another."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def wait_until_blocked(
 ) -> None:
     """Return as soon as the server reports that one session waits for a lock of another.
 
-    The waiter is blocked in a thread of its own meanwhile.  A wait behind another waiter counts when
-    that one waits for the holder in turn.  SQLite has no server to ask: there the waiter runs a
+    The waiter is blocked in its own thread meanwhile.  A wait behind another waiter counts if that
+    one waits for the holder in turn.  SQLite has no server to ask: there the waiter runs a
     statement that needs the file's write lock, which the holder has; statements are known from the
-    import of this kit on.  A session that waits at a :class:`DocumentGate` waits for the holder of its
-    document there.  A session with ``priority="batch"`` tries again and again, and never waits.
+    import of this kit on.  A session that waits at a :class:`DocumentGate` waits for the holder of
+    its document there.  A session with ``priority="batch"`` tries repeatedly, and never waits.
 
     Example::
 
@@ -72,7 +72,7 @@ def wait_until_blocked(
             if look.finds_wait():
                 return
             if time.monotonic() >= end:
-                raise AssertionError(f"the waiter does not wait for the holder after {timeout:g} s")
+                raise AssertionError(f"the waiter did not wait for the holder within {timeout:g} s")
             threading.Event().wait(pause)
             pause = NEXT_LOOK
     finally:
@@ -81,12 +81,10 @@ def wait_until_blocked(
 
 
 class _Side:
-    """A session or Connection, which another thread uses."""
-
     def __init__(self, name: str, who: Any) -> None:
         who = getattr(who, "sync_session", who)
         if not isinstance(who, (LockingSession, Connection)):
-            raise TypeError(f"the {name} must be a session of ours or a Connection, not {who!r}")
+            raise TypeError(f"the {name} must be a LockingSession or a Connection, not {who!r}")
         self._who = who
 
     def connections(self) -> Sequence[Connection]:
@@ -102,7 +100,7 @@ class _Side:
         return {number for number in found if number is not None}
 
     def waits_at_gate(self, holder: _Side | None) -> bool:
-        """Return whether it waits at a gate, where the holder was admitted; None: anybody."""
+        """Return whether it waits at a gate that has admitted the holder; None: any holder."""
         waits_in = None if self.queue is None else self.queue.waits_in
         if waits_in is None or holder is None:
             return waits_in is not None
@@ -110,22 +108,18 @@ class _Side:
 
     @property
     def queue(self) -> SessionQueue | None:
-        """The place of a session at its gate."""
         if isinstance(self._who, Connection):
             return None
         return context_of(self._who).parts.find(SessionQueue)
 
 
 class _Look:
-    """Asks who waits, again and again."""
-
     def __init__(self, waiter: _Side, holder: _Side | None) -> None:
         self._waiter, self._holder = waiter, holder
         self._loop = LoopThread()
         self._servers = ServersAsked(self._loop.run_function)
 
     def finds_wait(self) -> bool:
-        """Return whether the waiter waits now."""
         if self._waiter.waits_at_gate(self._holder):
             return True
         connections = self._waiter.connections()
@@ -135,10 +129,10 @@ class _Look:
         if locks_database(engine):
             return self._waits_for_file(engine)
         if monitoring_of(engine) is None:
-            raise LockNotSupported(f"nobody tells who waits on {product_of(engine.dialect)}")
+            raise LockNotSupported(f"no lock waits are known on {product_of(engine.dialect)}")
         blockers = self._servers.blockers(engine)
         if blockers is None:
-            raise LockNotSupported("the account may not read who waits: see lock_waits()")
+            raise LockNotSupported("the account cannot see lock waits: see lock_waits()")
         found = blocked_by(self._waiter.ids(), blockers)
         return bool(found if self._holder is None else found & self._holder.ids())
 
@@ -152,13 +146,11 @@ class _Look:
         return held and any(map(runs_for_file_lock, connections))
 
     def close(self) -> None:
-        """Close the connection."""
         self._servers.close()
         self._loop.stop()
 
 
 def _is_locked(engine: Engine) -> bool:
-    """Return whether another connection has the write lock of the database."""
     with side_connection(engine, {}) as connection:
         try:
             connection.begin()

@@ -1,1 +1,3 @@
-"""Tools for operators: the command line, the checks, explanations and reports; nothing imports them but programs."""
+"""Tools for operators: the command line, the checks, explanations and reports; only programs import
+them.
+"""

@@ -1,4 +1,4 @@
-"""lock_waits(): the waits for locks on a server at this moment, in a few pairs for each waiter."""
+"""lock_waits(): the current waits for locks on a server, reduced to a few pairs per waiter."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ..dialects.base import LockStrategy
 from ..errors import LockNotSupported
 from ..wait_info import LockWait, Wait
 
-_Request = tuple[int, "str | None", "str | None"]  # of a waiter, or a set of holders; table and key
+_Request = tuple[int, "str | None", "str | None"]  # of a waiter, or of holders; table and key
 
 
 class WaitGraph:
     """The waiting connections of a server, and their blockers.
 
-    A server lists a waiter with the holders of its lock and with all that wait in front of it: a
-    queue of n is n * n / 2 pairs.  They are read one by one, each costs one bit, and a few of them
-    are kept.
+    A server lists a waiter with the holders of its lock and with all that wait in front of it: for
+    a queue of n, n * n / 2 pairs.  They are read one by one, each costs one bit, and a few are
+    kept.
 
-    A connection has a number here, from 0 on, and a set of connections is an integer with their bits.
+    Connections are numbered from 0 here, and a set of connections is an integer with their bits.
 
     :param found: as the server lists them.
     """
@@ -49,7 +49,7 @@ class WaitGraph:
         self._blockers = [0] * len(self._ids)
         for (waiter, _, _), blockers in self._blockers_of.items():
             self._blockers[waiter] |= blockers
-        self._in_front = [0] * len(self._ids)  # those of its blockers that are nearer to the root
+        self._in_front = [0] * len(self._ids)  # the blockers that are nearer to the root
         self._roots: list[int | None] = [None] * len(self._ids)
         self._ranks = {number: rank for rank, number in enumerate(self._walk())}
 
@@ -58,14 +58,13 @@ class WaitGraph:
 
     @property
     def connections(self) -> Collection[int]:
-        """The ids of all that wait, and of all that others wait for."""
+        """The ids of all waiters and blockers."""
         return self._ids
 
     def _walk(self) -> Iterator[int]:
-        """Yield the connections that wait for nobody, then their waiters, and so on.
+        """Yield the connections that wait for nobody, then their waiters, and so on, noting their roots.
 
-        On the way their roots become known.  Connections without a root are a circle of waits, and those
-        behind it: there it begins anywhere in the circle.
+        Connections without a root form a cycle, or wait for it: they get a root within it.
         """
         waiters: list[int] = [0] * len(self._ids)
         for waiter, blockers in enumerate(self._blockers):
@@ -91,7 +90,7 @@ class WaitGraph:
             reached |= waiters[number]
 
     def _in_circle(self, left: int) -> int:
-        """Return a connection of a circle of waits: no other connection has another root."""
+        """Return a connection of a wait cycle, from connections that have no other root."""
         seen, number = 0, next(_members(left))
         while not seen >> number & 1:
             seen |= 1 << number
@@ -101,12 +100,12 @@ class WaitGraph:
     def waits(self) -> Iterator[tuple[Wait, int]]:
         """Yield the waits to be shown, each with the id of its root.
 
-        Of the blockers of a waiter these are kept: blockers that wait for no other of them, which
-        are the holders; and blockers that no other of them waits for, as the last one of the queue in
-        front of it.  Where several connections hold a lock with many waiters, the first waiter has a wait
-        for each of them, and the others have one for the first waiter.
+        Two kinds of a waiter's blockers are kept: those that wait for no other blocker, which are
+        the holders; and those for which no other blocker waits, such as the last one of the queue
+        in front of it.  If several connections hold a lock with many waiters, the first waiter has
+        a wait for each of them, and the others have one for the first waiter.
 
-        In a circle of waits there is no root; it is the blocker then.
+        In a wait cycle, the blocker stands for the root.
         """
         first_of: dict[_Request, int] = {}
         for request in sorted(self._blockers_of, key=lambda key: self._ranks[key[0]]):
@@ -124,7 +123,7 @@ class WaitGraph:
                 yield wait, self._ids[blocker if root is None else root]
 
     def _ends(self, blockers: int) -> tuple[int, int]:
-        """Return connections that wait for no other of these, or that no other of them waits for."""
+        """Return the connections that wait for no other of these, and those for which no other waits."""
         holders = waited_for = 0
         for number in _members(blockers):
             if not self._in_front[number] & blockers:
@@ -134,7 +133,6 @@ class WaitGraph:
 
 
 def _members(numbers: int) -> Iterator[int]:
-    """Yield the numbers of this set."""
     while numbers:
         lowest = numbers & -numbers
         yield lowest.bit_length() - 1
@@ -142,23 +140,23 @@ def _members(numbers: int) -> Iterator[int]:
 
 
 def lock_waits(bind: Engine | Connection) -> list[LockWait]:
-    """Return the waits for locks at this moment: of the whole server, not of this program alone.
+    """Return the waits for locks at this moment, on the whole server, not only of this program.
 
-    It asks over a new connection, made as the engine makes its own, which needs no place in the pool and
-    waits for no lock.
+    It asks over a new connection, made as the engine makes its own, which needs no place in the
+    pool and waits for no lock.
 
-    A queue of 200 for one lock is about 400 waits: of each waiter for the holder, and for the waiter in
-    front of it.
+    A queue of 200 for one lock is about 400 waits: of each waiter for the holder, and for the
+    waiter in front of it.
 
     Example::
 
         for wait in lock_waits(engine):
             print(wait)
 
-    :returns: the longest waits first; an empty list if there are none.  MariaDB answers from a copy that
-        can be older than 0.1 s if others ask all the time.
-    :raises LockNotSupported: SQLite, which has no server; a product that locks no rows or has no such
-        query; or the account lacks a privilege, which the message names.
+    :returns: the longest waits first; an empty list if there are none.  MariaDB answers from a copy
+        that can be older than 0.1 s if others ask all the time.
+    :raises LockNotSupported: SQLite, which has no server; a product that locks no rows or has no
+        such query; or the account lacks a privilege, which the message names.
     :raises TypeError: neither an Engine nor a Connection; see :func:`async_lock_waits`.
     """
     if not isinstance(bind, (Engine, Connection)):
@@ -195,7 +193,6 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
 
 
 def _missing(strategy: LockStrategy, error: DBAPIError) -> str | None:
-    """Return the feature or privilege that is missing; None where the error is another."""
     other = strategy.compatible
     if other is not None and not error.connection_invalidated:
         return f"does not support {other.product.name}, which refuses its query"
@@ -204,9 +201,9 @@ def _missing(strategy: LockStrategy, error: DBAPIError) -> str | None:
 
 
 def _strategy_over(connection: Connection) -> LockStrategy:
-    """Return a strategy for this connection beside the pool, for one call.
+    """Return a strategy for one call on this connection.
 
-    It is not kept: the connection has not the isolation level that the engine gives its own.
+    It is not kept: the connection may lack the engine's isolation level.
     """
     found = strategy_class(connection.dialect)  # only a connection tells MariaDB from MySQL
     assert found is not None
@@ -216,5 +213,5 @@ def _strategy_over(connection: Connection) -> LockStrategy:
 
 
 def missing_privilege(strategy: LockStrategy, error: DBAPIError) -> str | None:
-    """Return what the account needs to see who waits; None where the error is another."""
+    """Return what the account needs to see waits; None if the error is another."""
     return strategy.errors[code_of(strategy.errors, error)].monitoring or None

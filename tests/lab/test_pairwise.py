@@ -106,20 +106,33 @@ def test_a_test_that_names_one_of_the_two_is_on_both(
     assert set(map(frozenset, found.values())) == {frozenset({"postgresql", *INNODB})}
 
 
-def test_values_that_cannot_be_hashed_have_pairs_too(request: pytest.FixtureRequest) -> None:
-    """They are the same where they are the same object, whatever number pytest gives them in an item."""
-    values: list[list[object]] = [[], [], [], [], []]
-    items: list[Any] = [
+def items_of_three(path: Path, values: list[Any], *marks: pytest.Mark) -> list[Any]:
+    """Return the items of a test with three parameters, which have all of these values."""
+    return [
         SimpleNamespace(
             nodeid=f"test_any.py::test_any[{number}]",
-            path=request.path,
+            path=path,
             callspec=SimpleNamespace(
                 params=dict(zip("abc", row, strict=True)), indices=dict.fromkeys("abc", number)
             ),
+            iter_markers=lambda kind: [mark for mark in marks if mark.name == kind],
         )
         for number, row in enumerate(itertools.product(values, repeat=3))
     ]
+
+
+def test_values_that_do_not_depend_on_each_other_have_no_pairs(tmp_path: Path) -> None:
+    items = items_of_three(tmp_path, [*range(5)], pytest.mark.each_value.mark)
     selected: Any = select(items, lambda _: False)
+    assert 5 <= len(selected) <= 3 * 5
+    for name in "abc":
+        assert {item.callspec.params[name] for item in selected} == {*range(5)}
+
+
+def test_values_that_cannot_be_hashed_have_pairs_too(tmp_path: Path) -> None:
+    """They are the same where they are the same object, whatever number pytest gives them in an item."""
+    values: list[list[object]] = [[], [], [], [], []]
+    selected: Any = select(items_of_three(tmp_path, values), lambda _: False)
     assert len(values) ** 2 <= len(selected) <= 2 * len(values) ** 2
     for one, other in itertools.combinations("abc", 2):
         pairs = [(item.callspec.params[one], item.callspec.params[other]) for item in selected]

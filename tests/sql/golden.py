@@ -12,7 +12,7 @@ from sqlalchemy.orm import Mapper, aliased
 from sa_doclock import LockOptions, with_lock
 from sa_doclock.claims.query import ClaimQuery
 from sa_doclock.core.loading.load_parts import _steps, select_details
-from sa_doclock.core.statements.by_key import (
+from sa_doclock.core.statements.key_selects import (
     lock_by_key,
     lock_by_keys,
     parameters_by_keys,

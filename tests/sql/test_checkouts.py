@@ -15,11 +15,13 @@ from sqlalchemy.engine import Dialect
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, checkout_table, explain_lock
 from sa_doclock.dialects import strategy_classes
-from sa_doclock.features.checkouts.keys import DocumentName
-from sa_doclock.features.checkouts.rows import CheckoutRow, CheckoutRows
+from sa_doclock.features.checkouts.key_texts import DocumentName
+from sa_doclock.features.checkouts.table_rows import CheckoutRow, CheckoutRows
 from sa_doclock.tools.explain.explanation import without_lock
 from tests.sql.models import Order
 from tests.sql.servers import DATABASES, serving
+
+pytestmark = pytest.mark.each_value
 
 SHARED = LockOptions.SharedRead
 

@@ -218,6 +218,7 @@ LOCKS_NO_ROWS: dict[str, tuple[str, Callable[[Script], Engine]]] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("product", LOCKS_NO_ROWS)
 @pytest.mark.parametrize("name", OWN_WORDS)
 def test_each_refusal_has_the_words_of_its_own_feature(product: str, name: str) -> None:

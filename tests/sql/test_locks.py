@@ -19,12 +19,14 @@ from sa_doclock import (
     with_lock,
 )
 from sa_doclock.core.statements import locked_entity_of
-from sa_doclock.core.statements.by_key import select_by_key, select_by_keys
+from sa_doclock.core.statements.key_selects import select_by_key, select_by_keys
 from sa_doclock.core.statements.with_lock import refuse_other_lock
 from tests.sql.driver import MISSING, NOTHING, Script
 from tests.sql.models import Delivery, Entry, Lease, Line, Order, Voucher
 from tests.sql.servers import DATABASES, SERVERS, serving
 from tests.support.rows import rows
+
+pytestmark = pytest.mark.each_value
 
 NoKey = LockOptions.NoKey
 

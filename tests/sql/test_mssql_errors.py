@@ -38,6 +38,8 @@ from tests.sql.native import (
 )
 from tests.sql.servers import Error
 
+pytestmark = pytest.mark.each_value
+
 FAILURES: dict[int, type[LockFailed]] = {
     1222: LockNotAvailable,
     1205: DeadlockDetected,

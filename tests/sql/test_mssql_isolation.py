@@ -25,6 +25,8 @@ from tests.sql.models import Customer, Lease, Order
 from tests.sql.native import odbc18
 from tests.sql.servers import SERVERS, pymssql, serving
 
+pytestmark = pytest.mark.each_value
+
 Scripted = tuple[Engine, Script]
 SET_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL SNAPSHOT"
 SET_READ_COMMITTED = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"

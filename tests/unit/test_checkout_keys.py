@@ -17,7 +17,7 @@ from sqlalchemy.orm import Mapper, registry
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
 from sa_doclock import LockNotSupported
-from sa_doclock.features.checkouts.keys import read_key, written_key
+from sa_doclock.features.checkouts.key_texts import read_key, written_key
 from tests.support.rows import rows
 
 BERLIN = timezone(timedelta(hours=1))

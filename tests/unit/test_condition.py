@@ -15,7 +15,7 @@ from sqlalchemy.pool import QueuePool
 
 from sa_doclock import LockingSession, LockMisuse
 from sa_doclock.core.session import context_of
-from sa_doclock.core.transaction.failure import MOVES, Condition, Failure
+from sa_doclock.core.transaction.failure import MOVES, Condition, TransactionFailure
 from sa_doclock.core.transaction.lock_transaction import LockTransaction
 from sa_doclock.pool import (
     ROLLBACK,
@@ -69,7 +69,7 @@ class Story:
         self.transaction: LockTransaction = context_of(self.session).transaction
 
     def fail(self, to: Condition, savepoint: Any = None, server: Any = None) -> None:
-        self.transaction.fail(Failure(to, ERROR, savepoint, connection=server))
+        self.transaction.fail(TransactionFailure(to, ERROR, savepoint, connection=server))
 
 
 def reach(story: Story, condition: Condition, *, ended: bool = False) -> None:

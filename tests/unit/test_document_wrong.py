@@ -24,7 +24,7 @@ from sa_doclock.core.documents.declare import document_root
 from sa_doclock.core.documents.mapping import mapper_of
 from tests.unit.mappings import COMPOSITION, World, paths, refers
 
-pytestmark = pytest.mark.usefixtures("frozen_heap")
+pytestmark = [pytest.mark.each_value, pytest.mark.usefixtures("frozen_heap")]
 
 
 @pytest.fixture

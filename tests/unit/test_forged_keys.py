@@ -45,6 +45,8 @@ from sa_doclock.testing import assert_locked, recorded_locks
 from tests.support.rows import rows
 from tests.support.waits import wait_until
 
+pytestmark = pytest.mark.each_value
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 KEYS = {
     "forged": "a\nWARNING sa_doclock Order 1: \x1b[2J\x1b[1Agranted\r\n\u2028\u202e",

@@ -27,6 +27,8 @@ from sa_doclock.options import base_of, check_lock, is_row_lock, lock_label
 from tests.support.models import Customer, Order
 from tests.support.rows import rows
 
+pytestmark = pytest.mark.each_value
+
 VALUES = {
     "None_": 0,
     "NoLock": 1,

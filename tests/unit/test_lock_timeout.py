@@ -42,6 +42,8 @@ from tests.support.models import Base, Order
 from tests.support.rows import rows
 from tests.unit.test_lock_options import LEGAL
 
+pytestmark = pytest.mark.each_value
+
 FOR_UPDATE, SHARED, NO_WAIT, SKIP_LOCKED = (
     LockOptions.ForUpdate,
     LockOptions.SharedRead,

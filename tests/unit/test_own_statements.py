@@ -73,7 +73,7 @@ BESIDE_THE_POOL = (
     "tools/doctor/postgresql_poolers.py:_is_pgpool",
     "tools/doctor/postgresql_poolers.py:_pid",
     "tools/doctor/postgresql_poolers.py:_servers",
-    "tools/explain/explanation.py:_Recorder._send_unlocked",
+    "tools/explain/explanation.py:_PlanRecorder._send_unlocked",
     "tools/explain/explanation.py:_lock",
     "tools/explain/explanation.py:_some_key",
     "tools/explain/explanation.py:_some_unique_key",
@@ -163,8 +163,8 @@ DOCUMENTS = (
     "versions.py:_update",
     "versions.py:raise_versions",
     "guard/statement_check.py:StatementCheck._lock_free",
-    "core/locking/rows.py:LockedRows.lock_keys.keys_of",
-    "core/locking/rows.py:objects_of",
+    "core/locking/locked_rows.py:LockedRows.lock_keys.keys_of",
+    "core/locking/locked_rows.py:objects_of",
     "core/loading/load_parts.py:_Loader._read_again",
     "core/loading/load_parts.py:_load_collections",
     "core/loading/load_parts.py:read_details",
@@ -173,11 +173,11 @@ DOCUMENTS = (
 #: Rows of the table of check-outs, read and written in the transaction of the lock, or of the change.
 CHECKOUTS = (
     "features/checkouts/atomic.py:_locked",
-    "features/checkouts/rows.py:CheckoutRows._write",
-    "features/checkouts/rows.py:CheckoutRows.insert",
-    "features/checkouts/rows.py:CheckoutRows.read",
-    "features/checkouts/rows.py:CheckoutRows.read_one",
-    "features/checkouts/rows.py:CheckoutRows.select_open",
+    "features/checkouts/table_rows.py:CheckoutRows._write",
+    "features/checkouts/table_rows.py:CheckoutRows.insert",
+    "features/checkouts/table_rows.py:CheckoutRows.read",
+    "features/checkouts/table_rows.py:CheckoutRows.read_one",
+    "features/checkouts/table_rows.py:CheckoutRows.select_open",
 )
 #: A statement of the program's, handed on.
 PROGRAMS = (

@@ -23,7 +23,7 @@ from sa_doclock import LockingSession, LockMisuse, LockOptions
 from sa_doclock.core.documents import mapper_of
 from sa_doclock.core.session import context_of
 from sa_doclock.core.transaction import Condition, Executor, SessionPart
-from sa_doclock.core.transaction.part import SessionParts
+from sa_doclock.core.transaction.session_part import SessionParts
 from sa_doclock.dialects import FoundServer
 from sa_doclock.dialects.base import LockStrategy
 from sa_doclock.features import install

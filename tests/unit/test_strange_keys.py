@@ -20,6 +20,8 @@ from tests.support.models import ColdStore, Contract, Fault, Lease, Order, Ticke
 from tests.support.rows import rows
 from tests.unit.mappings import NightTaxi, Vehicle
 
+pytestmark = pytest.mark.each_value
+
 ForUpdate = LockOptions.ForUpdate
 LOCKS = (LockOptions.None_, LockOptions.NoLock, LockOptions.SharedRead, ForUpdate)
 

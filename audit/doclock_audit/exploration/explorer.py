@@ -66,11 +66,11 @@ def explore(
     """Run two functions repeatedly, each time with another order of their statements.
 
     All orders run, except those that cannot differ from one that did: the order of two statements
-    does not matter if they only read, or have no table and row in common. The server tells who waits
-    for a lock, so its real locks decide which orders are possible.
+    does not matter if they only read, or have no table and row in common.  The server reports who
+    waits for a lock, so its real locks decide which orders are possible.
 
     Each function is first called once alone, after ``before()``; an error of this call is raised.
-    Errors in a run, such as a deadlock, are outcomes of the functions, and no failures unless the
+    Errors in a run, such as a deadlock, are outcomes of the functions, not failures, unless the
     invariant says so.
 
     Statements of other threads, of processes and of the driver's own connections are not scheduled,
@@ -92,29 +92,29 @@ def explore(
 
         explore(add_one, add_one, before=before, invariant=both_are_counted).check()
 
-    :param first: a function or coroutine function without arguments, which opens its own session; so
-        is ``second``.  Functions run in a thread each, coroutines in an event loop of their own.
+    :param first: a function or coroutine function without arguments, which opens its own session;
+        so is ``second``.  Functions run in a thread each, coroutines in a separate event loop.
     :param before: resets the data before each run, and commits.
-    :param invariant: raises AssertionError, or returns a false value other than None, if the data are
-        wrong after a run. If it takes two arguments, they are the two outcomes, each with ``value``
-        and ``error``; it may raise their errors too.
-    :param orders: the most orders to run.
+    :param invariant: raises AssertionError, or returns a false value other than None, if the data
+        are wrong after a run.  If it takes two arguments, they are the two outcomes, each with
+        ``value`` and ``error``; it may raise their errors too.
+    :param orders: the largest number of orders to run.
     :param order: run only this order, the ``order`` of a failure.
     :param reduce: False: also run orders that seem to be equal, for programs whose statements use
         tables that they do not name, through a view, a function or a trigger.
-    :param patience: seconds after which a function that does nothing in the database waits for the
-        other one in this process, for a mutex or a connection.
-    :param timeout: seconds after which a run that has not ended is an error.
+    :param patience: seconds after which a function that does nothing in the database is assumed to
+        wait for the other one in this process, for a mutex or a connection.
+    :param timeout: seconds after which it is an error that a run has not ended.
     :param progress: called with a line of text every five seconds; by default the line goes to the
         standard error.
     :raises TimeoutError: a run did not end.
     :raises RuntimeError: the invariant itself failed, with an error other than AssertionError.
-    :raises ValueError: ``order`` is not made of 1 and 2.
+    :raises ValueError: ``order`` contains something other than 1 and 2.
     """
     check_functions(first=first, second=second, before=before)
     check_function("invariant", invariant, "of the two outcomes, or without arguments")
     if order is not None and not set(order) <= {"1", "2"}:
-        raise ValueError(f'order must be as in "1221", not {order!r}')
+        raise ValueError(f'order must consist of 1 and 2, as "1221", not {order!r}')
     if orders < 1:
         raise ValueError(f"orders must be at least 1, not {orders!r}")
     explorer = Explorer(
@@ -138,7 +138,7 @@ def explore(
 class Explorer:
     """Runs the orders of two functions.
 
-    :param every_step: also the steps that cannot matter to the other function wait for their turn.
+    :param every_step: steps that cannot matter to the other function wait for their turn too.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Explorer:
         self._runs = self._waited = self._retried = 0
         self._repeats: dict[int, int] = {}  # of each function alone
         self._failures: list[Failure] = []
-        self._reasons: dict[str, None] = {}  # each once, in their order
+        self._reasons: dict[str, None] = {}  # each once, in order
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -211,7 +211,6 @@ class Explorer:
                 return
 
     def _show_progress(self) -> None:
-        """Show a line of text every five seconds of a long exploration."""
         now = time.monotonic()
         if now - self._shown_at >= _SECONDS_TO_PROGRESS:
             self._shown_at = now
@@ -219,10 +218,10 @@ class Explorer:
             self._progress(f"explore: {done}, {len(self._failures)} failures")
 
     def _check_relation(self) -> None:
-        """Run once more, with the two in turn, and see whether only those wait that should.
+        """Run once more, with the functions in turn, and check that only the expected waits occur.
 
-        This order is equal to one that was run, if the relation of conflicts is right.  Where every
-        order was run, there is nothing to check.
+        If the table of conflicts is right, this order equals an earlier one.  If every order was
+        run, there is nothing to check.
         """
         if self._every_step:
             return
@@ -280,7 +279,6 @@ class Explorer:
         return True, scheduler.chosen
 
     def _count(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
-        """Count the order if a function waited in it, or tried again."""
         both = scheduler.participants.values()
         for one in both:
             self._unseen.note_run(one)
@@ -291,7 +289,6 @@ class Explorer:
         )
 
     def _judge(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
-        """Ask the invariant, and note a failure."""
         error: Exception | None = None
         order = "".join(str(step.function) for step in scheduler.chosen)
         try:
@@ -318,7 +315,6 @@ def _bug_of_invariant(error: Exception, order: str) -> str:
 
 
 def _by_search(search: Search, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-    """Return the function that the search lets go on."""
     _note(search, chosen)
     labels = {number: short_sql(step.statement) for number, step in ready.items()}
     accesses = {number: step.accesses for number, step in ready.items()}
@@ -326,19 +322,17 @@ def _by_search(search: Search, ready: dict[int, Step], chosen: Sequence[Step]) -
 
 
 def _note(search: Search, chosen: Sequence[Step]) -> None:
-    """Note the steps that have run; an error that came late has added accesses."""
     for depth, step in enumerate(chosen):
         search.note(depth, step.accesses)
 
 
 def _in_turn(ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-    """Return the function that has not gone the last step, where it can go on."""
     last = chosen[-1].function if chosen else SECOND
     return next((one for one in ready if one != last), last)
 
 
 def _by_order(order: str, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-    """Return the function that an order names; at its end, any that can go on."""
+    """Return the function that an order names; at its end, any that can run."""
     turn = len(chosen)
     if turn >= len(order):
         return next(iter(ready))
@@ -352,7 +346,7 @@ def _parameters(function: Callable[..., Any]) -> int:
     """Return 2 for an invariant that takes the outcomes, and 0 for one that does not."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a function of C has no signature
+    except (TypeError, ValueError):  # a C function may have no signature
         return 0
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = [one for one in parameters if one.kind in places and one.default is one.empty]

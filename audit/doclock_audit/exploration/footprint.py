@@ -1,4 +1,4 @@
-"""The accesses of one statement, from what SQLAlchemy has compiled and from its text."""
+"""The accesses of one statement, from SQLAlchemy's compiled form and from its text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _END_OF_LIST: Final = {
 }
 _NO_TABLES: Final = _BEFORE_TABLE | _FILLERS | _END_OF_LIST
 _FUNCTION: Final = re.compile(r"\w\s*\(")
-_LOCK_FUNCTION: Final = re.compile(r"lock\w*\s*\(", re.IGNORECASE)  # as GET_LOCK()
+_LOCK_FUNCTION: Final = re.compile(r"lock\w*\s*\(", re.IGNORECASE)  # as in GET_LOCK()
 _HINTS: Final = re.compile(r"\bWITH\s*\([^()]*\)", re.IGNORECASE)
 _EXCLUSIVE: Final = re.compile(r"\bFOR\s+(NO\s+KEY\s+)?UPDATE\b|\b(UPD|X)LOCK\b", re.IGNORECASE)
 _SHARED: Final = re.compile(
@@ -43,7 +43,7 @@ _SHARED: Final = re.compile(
 def modes_of_tables(statement: str, read: Mode) -> list[tuple[str, Mode]]:
     """Return each table that the statement names, as often as it does, with its use.
 
-    The names of functions and CTEs can be among them: then more statements conflict than have to.
+    The names of functions and CTEs can be among them: then more statements conflict than necessary.
 
     :param read: the mode of a plain read.
     """
@@ -57,7 +57,6 @@ def modes_of_tables(statement: str, read: Mode) -> list[tuple[str, Mode]]:
 
 
 def _tables(tokens: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each table, and whether it is written."""
     place = _Place()
     previous = ""
     for token in tokens:
@@ -71,15 +70,14 @@ def _tables(tokens: Sequence[str]) -> Iterator[tuple[str, bool]]:
 class _Place:
     """A place in a statement.
 
-    :ivar expected: a table is next.
-    :ivar in_list: a comma stands in front of another table.
-    :ivar written: the table that is next is written.
+    :ivar expected: a table comes next.
+    :ivar in_list: a comma precedes another table.
+    :ivar written: the next table is written.
     """
 
     expected = in_list = written = False
 
     def move(self, word: str, previous: str) -> None:
-        """Go past this word."""
         if word in _BEFORE_TABLE and previous not in _NOT_AT_TARGET:
             self.expected, self.in_list = True, word == "FROM"
             self.written = word in _BEFORE_WRITTEN or previous == "DELETE"
@@ -108,7 +106,7 @@ _LEVEL: Final = re.compile(
     r"\bISOLATION\s+LEVEL\s+(READ\s+\w+|REPEATABLE\s+READ|SERIALIZABLE|SNAPSHOT)", re.IGNORECASE
 )
 _BEGIN_FOR_WRITES: Final = re.compile(r"\s*BEGIN\s+(IMMEDIATE|EXCLUSIVE)", re.IGNORECASE)
-# Other keys can be equal in the database and different here.
+# Keys of other types can be equal in the database and different in Python.
 _COMPARABLE: Final = frozenset({int, UUID})
 
 
@@ -116,7 +114,7 @@ _COMPARABLE: Final = frozenset({int, UUID})
 class Reading:
     """The way in which a transaction reads.
 
-    :ivar whole_database: every lock is one on the whole database, as on SQLite.
+    :ivar whole_database: every lock covers the whole database, as on SQLite.
     :ivar passes_writers: a plain read neither waits for a writer nor sees it before its commit.
     :ivar one_snapshot: all plain reads may see the moment of the first statement.
     :ivar views: the names that stand for other tables.
@@ -134,7 +132,7 @@ class Reading:
 
 
 def level_set_by(statement: str) -> str | None:
-    """Return the isolation level that a statement sets; ``""``: it may set one that is not known."""
+    """Return the isolation level that a statement sets; ``""``: it may set an unknown one."""
     if _SETS_LEVEL.search(statement) is None:
         return None
     found = _LEVEL.search(statement)
@@ -170,8 +168,8 @@ def _of_setting(statement: str, reading: Reading) -> Accesses:
 def _without_tables(statement: str) -> Accesses:
     """Return the accesses of a query that names no table: a function can do anything.
 
-    The library's own questions, such as the number of the transaction, do nothing to others; its
-    named locks do.
+    Only the library's named locks affect others, not its questions, such as the transaction's
+    number.
     """
     text = _NOT_CODE.sub(" ", statement)
     if _LOCK_FUNCTION.search(text):
@@ -180,13 +178,12 @@ def _without_tables(statement: str) -> Accesses:
 
 
 def _is_sent_by_library() -> bool:
-    """Return whether the statement is one of sa_doclock's own, and not of this kit."""
     files = (frame.f_code.co_filename for frame in frames() if not is_of_sqlalchemy(frame))
     return next((file for file in files if not file.startswith(_KIT)), "").startswith(_LIBRARY)
 
 
 def rows_of(statement: str, context: Any) -> Accesses:
-    """Return the rows that a statement names, of which a new one is another than all others."""
+    """Return the rows that a statement names; a new row differs from all others."""
     if _first_word(statement) in _NO_ACCESS or not _is_known(statement, context):
         return frozenset()
     modes = modes_of_tables(statement, Mode.READ)
@@ -196,7 +193,6 @@ def rows_of(statement: str, context: Any) -> Accesses:
 
 
 def _is_known(statement: str, context: Any) -> bool:
-    """Return whether the tables of a statement can be told from it."""
     return _first_word(statement) in _QUERIES or _written_table(context) is not None
 
 
@@ -220,7 +216,7 @@ def _on_rows(modes: Sequence[tuple[str, Mode]], context: Any) -> Iterator[Access
 
 
 def _through_foreign_keys(context: Any) -> Iterator[Access]:
-    """Yield the tables that the server itself reads or changes, for foreign keys."""
+    """Yield the tables that the server itself reads or changes for foreign keys."""
     table = _written_table(context)
     if table is None:
         return
@@ -247,7 +243,7 @@ def _named_columns(context: Any) -> set[str]:
 
 
 def _keys(context: Any) -> list[tuple[Any, ...]]:
-    """Return the primary keys of the only rows that a statement on one table uses, if they are known."""
+    """Return the primary keys of the only rows that a statement on one table uses, if known."""
     where = getattr(getattr(context.compiled, "statement", None), "whereclause", None)
     values = {} if context.isinsert else dict(equalities(where))
     table = _only_table(values)
@@ -266,7 +262,7 @@ def _only_table(columns: Iterable[Column[Any]]) -> Table | None:
 
 
 def equalities(where: Any) -> Iterator[tuple[Column[Any], BindParameter[Any]]]:
-    """Yield the columns that must equal a parameter, of criteria that are joined by AND."""
+    """Yield the columns that must equal a parameter, in criteria joined by AND."""
     if isinstance(where, BooleanClauseList):
         if where.operator is operators.and_:
             for part in where.clauses:
@@ -274,12 +270,11 @@ def equalities(where: Any) -> Iterator[tuple[Column[Any], BindParameter[Any]]]:
     elif isinstance(where, BinaryExpression) and where.operator is operators.eq:
         column, value = where.left, where.right
         if isinstance(column, Column) and isinstance(value, BindParameter):
-            # An ORM statement has a copy of the column of the table.
+            # An ORM statement has a copy of the table's column.
             yield column.table.columns.get(column.key, column), value
 
 
 def _unique_columns(table: Table) -> set[str]:
-    """Return the keys of the columns whose values two rows must not share."""
     groups: list[Any] = [one for one in table.constraints if isinstance(one, UniqueConstraint)]
     groups += [one for one in table.indexes if isinstance(one, Index) and one.unique]
     found = {column.key for group in groups for column in group.columns}

@@ -1,4 +1,4 @@
-"""SQLAlchemy's events as the steps of the two functions, and the isolation levels of the engines that they use."""
+"""SQLAlchemy's events as the steps of the two functions, and the isolation levels of their engines."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ _MANY_SNAPSHOTS: Final = frozenset({"READ UNCOMMITTED", "READ COMMITTED", AUTOCO
 class _Known:
     """The facts about one engine.
 
-    :ivar level: of its transactions; None: not known.
-    :ivar strategy: the dialect of ours; None: there is none.
+    :ivar level: of its transactions; None: unknown.
+    :ivar strategy: our dialect, or None.
     :ivar views: the names of the views.
     """
 
@@ -64,10 +64,10 @@ _UNKNOWN: Final = _Known()
 
 
 class EnginesSeen:
-    """The engines, each with the facts that were asked once, on a connection of our own.
+    """The engines, each with the facts that were asked once, on a separate connection.
 
-    A program may make an engine for each call.  One that was not asked is like the others with its URL
-    and default level, if those are all alike.
+    A program may create an engine for each call.  One that was not asked is like the others with
+    its URL and default level, if those are all alike.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class EnginesSeen:
             self._to_ask.setdefault(connection.engine, _looks_of(connection))
 
     def ask(self, run: Callable[[Engine, Callable[[], Any]], Any]) -> None:
-        """Ask each engine that was seen.
+        """Ask each engine in use.
 
         :param run: calls a function that uses an engine.
         """
@@ -104,13 +104,13 @@ class EnginesSeen:
         return known
 
     def level(self, connection: Connection) -> str | None:
-        """Return the level of a transaction on this connection; None: not known."""
+        """Return the level of a transaction on this connection; None: unknown."""
         options = connection.get_execution_options()
         found: str | None = options.get("isolation_level", self._of(connection).level)
         return found
 
     def in_transaction(self, connection: Connection) -> bool | None:
-        """Return whether the driver knows of an open transaction; None: it does not tell."""
+        """Return whether the driver knows of an open transaction; None: unknown."""
         strategy = self._of(connection).strategy
         if strategy is None or connection.invalidated:
             return None
@@ -127,7 +127,7 @@ class EnginesSeen:
     def reading(self, connection: Connection, level: str | None) -> Reading:
         """Return the way in which a transaction on this connection reads.
 
-        :param level: the level that a statement of the transaction has set; None: none has.
+        :param level: the level that a statement of the transaction set, or None.
         """
         strategy = strategy_class(connection.dialect)
         level = self.level(connection) if level is None else level
@@ -141,7 +141,7 @@ class EnginesSeen:
 
 
 def _looks_of(connection: Connection) -> Hashable:
-    """Return the facts that tell engines apart without asking: nothing is sent."""
+    """Return the facts that distinguish engines without a statement."""
     driver: Any = connection.connection.dbapi_connection
     getter = getattr(driver, "get_autocommit", None)  # of MySQL's drivers
     autocommit = getter() if getter else getattr(driver, "autocommit", None)
@@ -176,7 +176,7 @@ _SHOWN_CHARACTERS: Final = 60
 class Listeners:
     """Listens to all engines of the process, for the functions of one exploration.
 
-    :ivar turns: gives the turns; None: nobody waits, and only the engines are noted.
+    :ivar turns: grants the turns; None: nobody waits, and only the engines are noted.
     """
 
     def __init__(self, engines: EnginesSeen, unseen: Unseen) -> None:
@@ -222,14 +222,12 @@ class Listeners:
         self._go(participant, connection, step)
 
     def _participant(self) -> Participant | None:
-        """Return the function of this exploration that runs in this thread or task."""
         found: Participant | None = current_participant.get()
         return found if found is not None and found.unseen is self._unseen else None
 
     def _uses(
         self, connection: Connection, statement: str, context: Any, transaction: TransactionAccesses
     ) -> Accesses:
-        """Return the accesses of a statement in its transaction."""
         level = level_set_by(statement)
         if level is not None:
             transaction.level = level
@@ -274,7 +272,7 @@ class Listeners:
                 context.connection, context.original_exception
             )
         transaction = participant.transactions.get(step.transaction)
-        if transaction is not None:  # the server may have undone all of it
+        if transaction is not None:  # the server may have rolled it back
             step.accesses |= transaction.ended()
             transaction.forget_locks()
 
@@ -286,7 +284,7 @@ class Listeners:
         step = Step(participant.number, statement, "", transaction.number)
         ended = transaction.ended()
         if self._engines.in_transaction(connection) is False and participant.step is not None:
-            participant.step.accesses |= ended  # its statement took COMMIT along, in a pipeline
+            participant.step.accesses |= ended  # in a pipeline, its statement includes COMMIT
         else:
             step.used = step.accesses = ended
         self._go(participant, connection, step)
@@ -303,7 +301,6 @@ class Listeners:
 
 
 def _transaction(participant: Participant, connection: Connection) -> TransactionAccesses:
-    """Return the open transaction of this connection."""
     number = participant.number_of(connection)
     if number not in participant.transactions:
         level = None if connection.invalidated else connection.info.get(_LEVEL)

@@ -1,4 +1,6 @@
-"""The result of an exploration: its failures, each with its anomaly and a timeline, and whether all orders were run."""
+"""The result of an exploration: its failures, each with an anomaly and a timeline, and its
+completeness.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ _READS: Final = frozenset({Mode.SNAPSHOT_READ, Mode.READ, Mode.SHARE, Mode.LOCK}
 class _Use(NamedTuple):
     """A row that a function has read or written.
 
-    :ivar at: the place in the run: of the read, or from which on others see what was written.
+    :ivar at: when in the run it was read, or when others could first see the write.
     """
 
     at: int
@@ -48,8 +50,6 @@ class _Use(NamedTuple):
 
 @dataclass
 class _Work:
-    """All that one function has read, and that it has written and committed."""
-
     reads: list[_Use] = field(default_factory=list)
     writes: list[_Use] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ def _work_of(function: int, steps: Sequence[Step]) -> _Work:
 
 
 def _add_step(work: _Work, at: int, step: Step, seen_at: int | None) -> None:
-    """Add what a step has read, and what it has written if others have seen it."""
+    """Add the reads of a step, and its writes if others could see them."""
     for access in step.rows:
         if access.mode in _READS:
             work.reads.append(_Use(at, access))
@@ -96,7 +96,7 @@ def _add_step(work: _Work, at: int, step: Step, seen_at: int | None) -> None:
 
 
 def _loses(one: _Work, other: _Work) -> bool:
-    """Return whether one function overwrote what the other had written after it had read the row."""
+    """Return whether one function overwrote a change that the other made after it had read the row."""
     return any(
         read.at < theirs.at < write.at
         for write in one.writes
@@ -108,9 +108,9 @@ def _loses(one: _Work, other: _Work) -> bool:
 
 
 def _sides(one: _Work, other: _Work) -> set[bool]:
-    """Return whether one function read the rows that the other one wrote before its commit.
+    """Return whether one function read, before its commit, rows that the other one wrote.
 
-    Both answers where it has read some before and some after; none where it has read none.
+    Contains both answers if it read some before and some after, and none if it read none.
     """
     return {
         read.at < write.at
@@ -123,7 +123,7 @@ def _sides(one: _Work, other: _Work) -> set[bool]:
 def repeats(steps: Sequence[Step]) -> int:
     """Return how often a function met an error of the database, or began a transaction again.
 
-    It began again where a transaction that was rolled back is followed by one with the same first statement.
+    It began again if a rolled-back transaction is followed by one with the same first statement.
     """
     found = sum(step.error is not None for step in steps)
     first: dict[int, str] = {}  # by transaction
@@ -145,12 +145,13 @@ _SHOWN: Final = 3
 class Failure:
     """One order of the statements after which the invariant did not hold.
 
-    :ivar order: the argument ``order=`` of :func:`explore` that runs it again: ``"1221"`` for a turn
-        of the first function, two of the second, and one of the first.
-    :ivar anomaly: ``"lost update"`` (both wrote a row, and one of them had read it before the other's
-        commit), ``"write skew"`` (each read a row before the other changed it, and they wrote
-        different rows), ``"read skew"`` (one read some rows before the other's commit, and some after
-        it), ``"deadlock"``, ``"error"`` (a function has raised another error), or ``"not known"``.
+    :ivar order: the argument ``order=`` of :func:`explore` that runs it again: ``"1221"`` for a
+        turn of the first function, two of the second, and one of the first.
+    :ivar anomaly: ``"lost update"`` (both wrote a row, and one of them had read it before the
+        other's commit), ``"write skew"`` (each read a row before the other changed it, and they
+        wrote different rows), ``"read skew"`` (one read some rows before the other's commit, and
+        some after it), ``"deadlock"``, ``"error"`` (a function raised another error), or ``"not
+        known"``.
     :ivar timeline: the run as a table of two columns.
     :ivar outcomes: the results or errors of the two functions.
     :ivar error: the exception of the invariant; None if it returned a false value.
@@ -174,16 +175,16 @@ class Failure:
 class Exploration:
     """The findings of :func:`explore`.
 
-    An invariant that holds in every order means little if the functions never conflict. ``waited``
-    and ``retried`` show whether they exclude each other, or are right because they try again; if both
-    are 0, they never conflict.
+    An invariant that holds in every order means little if the functions never conflict.  ``waited``
+    and ``retried`` show whether they exclude each other, or are right because they try again; if
+    both are 0, they never conflict.
 
     :ivar runs: the number of orders that ran.
     :ivar complete: True if every order of the statements ran, except those that cannot differ from
         one that did.
     :ivar failures: the orders after which the invariant did not hold, the first one first.
     :ivar incomplete_because: the reasons why not every order ran; empty if ``complete`` is True.
-    :ivar unseen: those of these reasons that are about statements that were not seen or not
+    :ivar unseen: the reasons among these that concern statements that were not seen or not
         scheduled.
     :ivar waited: the number of orders in which a function waited for the other one.
     :ivar retried: the number of orders in which a function met an error of the database, or rolled
@@ -201,11 +202,11 @@ class Exploration:
     def check(self, *, allow_unseen: bool = False) -> None:
         """Raise an error if there is a failure, with the timelines of the first three.
 
-        Where there is none, and not every order was run, this is a RuntimeWarning.
+        Without a failure, a RuntimeWarning says if not every order ran.
 
-        :param allow_unseen: True: statements that were not seen are a warning too, and no error.
-        :raises AssertionError: the invariant did not hold, or statements were not seen, so that nothing
-            was proved.
+        :param allow_unseen: True: statements that were not seen only cause a warning.
+        :raises AssertionError: the invariant did not hold, or statements were not seen, so that
+            nothing was proved.
         """
         if self.failures:
             raise AssertionError(str(self)) from self.failures[0].error
@@ -228,7 +229,6 @@ class Exploration:
         return f"{head}\n\n{shown}" if shown else head
 
     def _conflicts(self) -> str:
-        """Say how the two functions met."""
         if not self.waited and not self.retried:
             return "they never waited for each other, and never tried again"
         return (

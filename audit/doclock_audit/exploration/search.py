@@ -1,9 +1,10 @@
 """The search over the orders of two functions' steps: each order that differs, once.
 
-It is dynamic partial order reduction with sleep sets (Flanagan and Godefroid 2005; Abdulla and others
-2014), for two processes.  A run is a sequence of points, at each of which one function goes on by one
-step.  After a run, each pair of steps that conflict, and that no other step keeps in this order, adds
-a point at which the other function goes first.  A step that waits for a lock counts where it was sent.
+It is dynamic partial order reduction with sleep sets (Flanagan and Godefroid 2005; Abdulla and
+others 2014), for two processes.  A run is a sequence of points; at each, one function takes one
+step. After a run, each pair of conflicting steps that no other step keeps in this order adds a
+point at which the other function goes first.  A step that waits for a lock counts where it was
+sent.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from sa_doclock.testing.scheduling import FIRST, SECOND, Accesses, Diverged, con
 class Point:
     """One decision of a run.
 
-    :ivar steps: the functions that could go on, with the accesses of the next step of each.
+    :ivar steps: the functions that could run, with the accesses of the next step of each.
     :ivar chosen: the one that did.
-    :ivar todo: those that have to be tried here.
-    :ivar tried: those that were, with the accesses of their steps.
-    :ivar asleep: those whose step was tried before, with nothing in between that could matter to it.
-    :ivar label: the text of the step, which has to be the same in the next run.
+    :ivar todo: those still to be tried here.
+    :ivar tried: those already tried, with the accesses of their steps.
+    :ivar asleep: those whose step was tried before, with nothing in between that could matter to
+        it.
+    :ivar label: the text of the step, which must be the same in the next run.
     """
 
     steps: Mapping[int, Accesses]
@@ -35,9 +37,9 @@ class Point:
 
 
 class Search:
-    """The orders that were run, and those that have to be.
+    """The orders that were run, and those still to run.
 
-    :param reduce: leave out the orders that cannot differ from another one; else run each.
+    :param reduce: skip the orders that cannot differ from another one; otherwise run each.
     """
 
     def __init__(self, *, reduce: bool = True) -> None:
@@ -46,7 +48,7 @@ class Search:
         self._forced = 0
 
     def next(self) -> bool:
-        """Make the next order the one to be run; return False where there is none left."""
+        """Select the next order to run; return False if none is left."""
         while self._points:
             point = self._points[-1]
             left = point.todo - set(point.tried)
@@ -58,9 +60,9 @@ class Search:
         return False
 
     def choose(self, depth: int, steps: Mapping[int, Accesses], labels: Mapping[int, str]) -> int:
-        """Return the function that goes on at this point of the run.
+        """Return the function that runs at this point of the run.
 
-        :raises Diverged: the one whose turn it is cannot, or has another statement than before.
+        :raises Diverged: the one whose turn it is cannot run, or has another statement than before.
         """
         if depth < self._forced:
             return self._chosen_before(self._points[depth], steps, labels)
@@ -73,7 +75,6 @@ class Search:
         return chosen
 
     def _asleep(self) -> dict[int, Accesses]:
-        """Return those that are still asleep after the last step."""
         if not self._points:
             return {}
         point = self._points[-1]
@@ -103,7 +104,7 @@ class Search:
         point.tried[point.chosen] = accesses
 
     def end(self) -> None:
-        """Look at the run that has ended for orders that have to be tried."""
+        """Search the finished run for orders that must be tried."""
         if not self._reduce:
             return
         for before, function in races(self._points):
@@ -112,7 +113,7 @@ class Search:
                 point.todo.add(function)
 
     def give_up(self, depth: int) -> None:
-        """Leave out an order that could not be forced at this point."""
+        """Skip an order that could not be forced at this point."""
         if depth < len(self._points):
             point = self._points[depth]
             point.tried.setdefault(point.chosen, point.steps.get(point.chosen, frozenset()))
@@ -120,12 +121,12 @@ class Search:
 
 
 def races(points: Sequence[Point]) -> list[tuple[int, int]]:
-    """Return the points whose step conflicts with a later one that could have been before it.
+    """Return the points whose step conflicts with a later one that could have come before it.
 
-    :returns: the point, and the function whose step it is that came later.
+    :returns: the point, and the function of the later step.
     """
     found = []
-    known: dict[int, int] = {FIRST: -1, SECOND: -1}  # the last step of the other that came before
+    known: dict[int, int] = {FIRST: -1, SECOND: -1}  # the other function's last step before it
     for index, point in enumerate(points):
         function, accesses = point.chosen, point.tried[point.chosen]
         for woken in set(point.steps) - set(points[index - 1].steps if index else point.steps):

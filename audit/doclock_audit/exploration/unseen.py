@@ -1,4 +1,4 @@
-"""The work of the two functions that no order was forced on: threads, processes, connections of their own."""
+"""The work of the two functions that no order was forced on: threads, processes, separate connections."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ _PROCESS_EVENTS: Final = frozenset(
 _CONNECT_EVENTS: Final = frozenset({"sqlite3.connect"})
 _WATCHED: Final = _PROCESS_EVENTS | _CONNECT_EVENTS
 _TO_DRIVER: Final = frozenset({"cursor", "driver_connection", "dbapi_connection", "raw_connection"})
-_CALLS: Final = 2  # functions between one that sends a statement and the driver
-# Threads: two that begin at once add two hooks, which note the same reason once.
+_CALLS: Final = 2  # functions between the one that sends a statement and the driver
+# Threads: two that begin at once add two hooks, which record the same reason once.
 _hooked: list[bool] = []
 
 
 class Unseen(Observer):
-    """Notes what the two functions do out of sight.
+    """Records the unseen work of the two functions.
 
-    :ivar watches: a function runs, so that a statement of no function is one of a helper's.
+    :ivar watches: a function runs, so that a statement of neither function comes from a helper.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Unseen(Observer):
         """Listen to all pools of the process, and to Python's audit events."""
         if not _hooked:
             _hooked.append(True)
-            sys.addaudithook(_on_audit_event)  # for the life of the process
+            sys.addaudithook(_on_audit_event)  # for the rest of the process
         with listening(
             (Pool, "checkout", self._on_checkout),
             (Engine, "engine_connect", self._on_connect),
@@ -129,12 +129,12 @@ class Unseen(Observer):
         )
 
     def note_step(self, participant: Participant) -> None:
-        """Note if a function on the way to this statement reaches for the driver's connection."""
+        """Note if a function uses the driver's connection on the way to this statement."""
         of_program = False
         for frame in frames():
             if is_of_library(frame):
                 if of_program and not is_of_sqlalchemy(frame):
-                    return  # what has called explore() is no part of it
+                    return  # explore()'s caller is not part of it
                 continue
             of_program, code = True, frame.f_code
             if code not in self._reaches_driver:
@@ -143,7 +143,7 @@ class Unseen(Observer):
                 self.note_raw(participant, f"{code.co_filename}:{frame.f_lineno}")
 
     def note_raw(self, participant: Participant, line: str | None) -> None:
-        """Note a connection of the driver, past SQLAlchemy's Connection."""
+        """Note a connection of the driver without a Connection of SQLAlchemy."""
         who = _NAMES[participant.number]
         self._note(
             "raw",
@@ -151,7 +151,7 @@ class Unseen(Observer):
         )
 
     def note_audit_event(self, participant: Participant, event: str) -> None:
-        """Note a process that a function starts, or a connection that it opens past the engine."""
+        """Note a process that a function starts, or a connection that it opens without the engine."""
         if event in _PROCESS_EVENTS:
             who = _NAMES[participant.number]
             self._note(
@@ -164,7 +164,7 @@ class Unseen(Observer):
     def _note(self, kind: str, reason: str) -> None:
         self._reasons.setdefault(kind, reason)
 
-    # A connection of a pool that no Connection takes up is the program's own.
+    # A pooled connection without a Connection is the program's own.
 
     def _on_checkout(self, _connection: object, record: ConnectionPoolEntry, _: object) -> None:
         participant: Participant | None = current_participant.get()
@@ -182,7 +182,7 @@ class Unseen(Observer):
 
 
 def _reaches_driver(code: CodeType, names: Mapping[str, Any], calls: int) -> bool:
-    """Return whether a function, or one of its module that it calls, uses the driver's connection or a cursor."""
+    """Return whether a function, or one that it calls in its module, uses the driver."""
     if not _TO_DRIVER.isdisjoint(code.co_names):
         return True
     called = (getattr(names.get(name), "__code__", None) for name in code.co_names if calls)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, func, insert, select, text, update
+from sqlalchemy import Engine, func, insert, literal, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, aliased
 
@@ -400,7 +400,8 @@ def what_is_not_there_yet(engine: Engine) -> None:
         session.add_all([Booking(course_id=1, person=person) for person in missing])
 
     with Session(engine) as session, session.begin():
-        add_missing(session, session.get_one(Course, 1), ["ann", "bob"])
+        course = session.get_one(Course, 1, with_for_update=True)
+        add_missing(session, course, ["ann", "bob"])
 
 
 def looked_at_in_another_function(engine: Engine) -> None:
@@ -487,3 +488,47 @@ def locked_by_a_cursor_of_the_driver(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         _lock_by_the_driver(session)
         session.get_one(Stock, 1).quantity -= 1
+
+
+def an_unknown_nick_by_exists(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        if not session.query(session.query(Person).filter_by(nick="sue").exists()).scalar():
+            session.add(Person(nick="sue"))
+
+
+def a_number_that_a_unique_constraint_keeps(engine: Engine) -> None:
+    number = func.coalesce(func.max(Invoice.number), 0) + 1
+    row = select(literal(2026), number).where(Invoice.year == 2026)
+    with Session(engine) as session, session.begin():
+        session.execute(insert(Invoice).from_select(["year", "number"], row))
+
+
+def a_number_under_the_lock_of_its_course(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        session.get_one(Course, 1, with_for_update=True)
+        row = select(literal(1), func.count() + 1).where(Booking.course_id == 1)
+        session.execute(insert(Booking).from_select(["course_id", "number"], row))
+
+
+def rows_copied_by_one_statement(engine: Engine) -> None:
+    row = select(Booking.course_id, Booking.person).where(Booking.course_id == 2)
+    with Session(engine) as session, session.begin():
+        session.execute(insert(Booking).from_select(["course_id", "person"], row))
+
+
+def a_function_that_says_that_it_is_known(engine: Engine) -> None:
+    def is_unknown(session: Session) -> bool:
+        return session.scalar(select(Person).where(Person.email == "")) is None
+
+    with Session(engine) as session, session.begin():
+        if not is_unknown(session):
+            session.add(Person(email=""))  # a second row is meant
+
+
+def a_dictionary_of_new_values(engine: Engine) -> None:
+    stock = Stock.__table__
+    with engine.begin() as connection:
+        assert connection.execute(select(stock.c.quantity).where(stock.c.id == 1)).one()
+        values = {"quantity": 5}
+        values["quantity"] += 5
+        connection.execute(update(Stock).where(Stock.id == 1).values(values))

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from types import ModuleType
+from typing import Final
 
 import pytest
 import tenacity
@@ -31,6 +32,8 @@ from tests.support.databases import Database
 
 from . import models, right, wrong
 from .models import Article, Base, Order, fill
+
+pytestmark = pytest.mark.own_logic
 
 Program = Callable[..., None]
 
@@ -54,6 +57,14 @@ _POSSIBLE: Mapping[Program, AbstractSet[str]] = {
         frozenset({"lost-update"}),
     ),
 }
+
+
+#: The first statement writes, which locks an SQLite file before it reads.
+_BEHIND_A_WRITE: Final = (
+    *(wrong.max_plus_one_by_the_insert, wrong.max_plus_one_by_a_value_of_an_object),
+    *(wrong.max_plus_one_by_a_text_that_inserts, wrong.check_then_insert_where_not_exists),
+    *(wrong.capacity_by_the_insert, wrong.check_then_insert_after_an_update_of_no_row),
+)
 
 
 def programs(module: ModuleType) -> list[Program]:
@@ -108,10 +119,13 @@ def run(program: Program, engine: Engine, wait: Callable[[], None]) -> Audit:
 def test_a_wrong_program_has_its_finding(
     program: Program, engine: Engine, database: Database, wait: Callable[[], None]
 ) -> None:
+    if program is wrong.max_plus_one_by_a_value_of_an_object and database.name == "mysql":
+        pytest.skip("MySQL does not read the table of an INSERT in a subquery")
     found = run(program, engine, wait)
     of_program = [one for one in found.findings if one.code == code_of(program)]
     assert of_program, found.report()
-    assert all(one.certain for one in of_program), found.report()
+    certain = database.name != "sqlite" or program not in _BEHIND_A_WRITE
+    assert {one.certain for one in of_program} == {certain}, found.report()
     places = {site.rpartition(":")[0] for one in of_program for site in one.sites}
     assert places <= {wrong.__file__, models.__file__}
     others = {one.code for one in found.findings if one.severity == "error"} - {code_of(program)}
@@ -131,7 +145,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Event:
 
     def note_and_tell(watched: Watched, seconds: float) -> None:
         note(watched, seconds)
-        waiting = (one.transaction.waiting for one in watched._sessions.values())
+        waiting = (one.transaction.waiting for one in watched.sessions.values())
         places = [one.place for one in waiting if one is not None and one.place]
         if any("charge()" in linecache.getline(*place) for place in places):
             found.set()
@@ -219,7 +233,7 @@ def test_nothing_is_kept_of_what_has_ended(engine: Engine) -> None:
             program(engine)
         gc.collect()
         watched = found._watched
-        kept = (watched.reads, watched.assigned, watched._sessions, watched._connections)
+        kept = (watched.reads, watched.assigned, watched.sessions, watched._connections)
         assert [len(one) for one in kept] == [0, 0, 0, 0]
         assert watched.transactions >= 2
 

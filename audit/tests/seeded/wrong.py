@@ -6,9 +6,21 @@ Each function is one program; its name begins with the code of the finding.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Engine, bindparam, case, delete, func, insert, select, text, update
+from sqlalchemy import (
+    Engine,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import Session
@@ -557,3 +569,162 @@ def max_plus_one_by_the_driver(engine: Engine) -> None:
         greatest = connection.exec_driver_sql("SELECT max(number) FROM audited_bookings").scalar()
         sql = f"INSERT INTO audited_bookings (id, course_id, person, number) VALUES (9, 1, '', {_marker(engine)})"
         connection.exec_driver_sql(sql, ((greatest or 0) + 1,))
+
+
+# Values in a dictionary.
+
+
+def lost_update_by_a_dictionary(engine: Engine) -> None:
+    with engine.begin() as connection:
+        values = dict(connection.execute(select(Stock.id, Stock.quantity)).mappings().first() or {})
+        values["quantity"] -= 1
+        connection.execute(update(Stock).where(Stock.id == 1).values(**values))
+
+
+def lost_update_by_a_dictionary_that_is_filled(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        stock = session.get_one(Stock, 1)
+        values: dict[str, int] = {}
+        values["quantity"] = stock.quantity - 1
+        session.execute(update(Stock).where(Stock.id == 1).values(values))
+
+
+def lost_update_by_the_parameters_of_a_text(engine: Engine) -> None:
+    with engine.begin() as connection:
+        query = text("SELECT id, quantity FROM audited_stock WHERE id = 1")
+        values = dict(connection.execute(query).mappings().one())
+        values.update(quantity=values["quantity"] - 1)
+        connection.execute(
+            text("UPDATE audited_stock SET quantity = :quantity WHERE id = :id"), values
+        )
+
+
+def lost_update_by_dictionaries_that_a_loop_changes(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        rows = [dict(row) for row in session.execute(select(Stock.id, Stock.quantity)).mappings()]
+        for row in rows:
+            row["quantity"] -= 1
+        session.execute(update(Stock), rows)
+
+
+# Rows that one statement reads and inserts.
+
+
+def _next_number() -> Any:
+    return func.coalesce(func.max(Booking.number), 0) + 1
+
+
+def max_plus_one_by_the_insert(engine: Engine) -> None:
+    row = select(literal(1), _next_number(), literal("ann")).where(Booking.course_id == 1)
+    with Session(engine) as session, session.begin():
+        session.execute(insert(Booking).from_select(["course_id", "number", "person"], row))
+
+
+def max_plus_one_by_a_value_of_an_object(engine: Engine) -> None:
+    number = select(_next_number()).where(Booking.course_id == 1).scalar_subquery()
+    with Session(engine) as session, session.begin():
+        session.add(Booking(course_id=1, number=number))
+
+
+def max_plus_one_by_a_text_that_inserts(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO audited_bookings (id, course_id, person, number)"
+                " SELECT 9, :course, '', coalesce(max(number), 0) + 1 FROM audited_bookings"
+                " WHERE course_id = :course"
+            ),
+            {"course": 1},
+        )
+
+
+def check_then_insert_where_not_exists(engine: Engine) -> None:
+    row = select(literal(1), literal("ann"), literal(0)).where(
+        ~exists().where(Booking.person == "ann")
+    )
+    with Session(engine) as session, session.begin():
+        session.execute(insert(Booking).from_select(["course_id", "person", "number"], row))
+
+
+def capacity_by_the_insert(engine: Engine) -> None:
+    count = select(func.count()).where(Booking.course_id == 1).scalar_subquery()
+    row = select(literal(1), literal("ann"), literal(0)).where(count < 2)
+    with Session(engine) as session, session.begin():
+        session.execute(insert(Booking).from_select(["course_id", "person", "number"], row))
+
+
+def check_then_insert_after_an_update_of_no_row(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        change = update(Person).where(Person.email == "new@example.org").values(phone="123")
+        result: Any = session.execute(change)
+        if result.rowcount == 0:
+            session.add(Person(email="new@example.org", phone="123"))
+
+
+# Other ways to ask whether a row is there.
+
+
+def check_then_insert_by_exists(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        if not session.scalar(select(exists().where(Person.email == "sue@example.org"))):
+            session.add(Person(email="sue@example.org"))
+
+
+def _is_free(session: Session, email: str) -> bool:
+    if session.query(Person).filter_by(email=email).count() > 0:  # noqa: SIM103  # as public code has it
+        return False
+    return True
+
+
+def check_then_insert_by_a_function_that_answers(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        if _is_free(session, "tom@example.org"):
+            session.add(Person(email="tom@example.org"))
+
+
+def check_then_insert_of_a_free_code(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        code = "a"
+        while session.scalar(select(Person).where(Person.email == code)) is not None:
+            code += "a"
+        session.add(Person(email=code))
+
+
+def check_then_insert_of_a_missing_key(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        by_email = {person.email: person for person in session.scalars(select(Person))}
+        for email in _EMAILS:
+            try:
+                by_email[email].active = True
+            except KeyError:  # noqa: PERF203
+                by_email[email] = Person(email=email)
+                session.add(by_email[email])
+
+
+def check_then_insert_of_one_of_two_lists(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        course = session.get_one(Course, 1)
+        known = {booking.person for booking in course.bookings}
+        missing: list[str] = []
+        doubled: list[str] = []
+        for person in ("ann", "bob"):
+            (doubled if person in known else missing).append(person)
+        session.add_all([Booking(course_id=1, person=person) for person in missing])
+
+
+def check_then_insert_unless_all_differ(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        people = session.scalars(select(Person)).all()
+        if all(person.email != "uma@example.org" for person in people):
+            session.add(Person(email="uma@example.org"))
+
+
+def _is_full(session: Session, course: Course) -> bool:
+    return session.query(Booking).filter_by(course_id=course.id).count() >= course.places
+
+
+def capacity_by_a_function_that_answers(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        course = session.get_one(Course, 1)
+        if not _is_full(session, course):
+            session.add(Booking(course_id=course.id))

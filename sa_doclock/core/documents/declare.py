@@ -34,25 +34,23 @@ Listener = Callable[[Collection[Mapper[Any]]], None]
 
 
 class _Declaration(NamedTuple):
-    """The arguments of one @document."""
-
     parts: tuple[str, ...] | None
     no_key: bool
     version: bool
     checkout: bool
 
 
-# Global, as mapped classes are: a declaration holds for all sessions of the process.
-# Threads: each use is one operation of a dict or list, which is atomic; whoever goes through them
-# copies the keys first, in one operation too.
+# Global, like mapped classes: a declaration holds for all sessions of the process.
+# Threads: each use is one operation of a dict or list, hence atomic; iteration is over a copy of
+# the keys, which is atomic too.
 _declared: WeakKeyDictionary[type[Any], _Declaration] = WeakKeyDictionary()
 _unchecked: WeakKeyDictionary[type[Any], None] = WeakKeyDictionary()
 _listeners: list[Listener] = []
 
-# SQLAlchemy calls after_configured when other threads use the mappers already.  Before they write,
-# they compare the number of configurations with the number that the listeners were notified of.
-# Threads: _configurations is raised under SQLAlchemy's lock; of two threads that set _notified,
-# the one with the older number only has the listeners called once more.
+# SQLAlchemy calls after_configured when other threads can use the mappers already.  So each write
+# compares the number of configurations with the number last notified.
+# Threads: SQLAlchemy's lock protects _configurations.  If two threads set _notified, the older
+# number only has the listeners called again.
 _configurations = 0
 _notified = 0
 
@@ -86,16 +84,16 @@ def document(
     relationships with a delete-orphan cascade, and theirs in turn, except those to another declared
     document.
 
-    The class may be mapped later.  The declaration holds for subclasses, which may be declared to add
-    parts of their own, but not for concrete ones, whose rows are in tables of their own.  On an abstract
+    The class may be mapped later.  The declaration also applies to subclasses, which may declare
+    additional parts, but not to concrete ones, whose rows are in their own tables.  On an abstract
     class or a mixin it declares each mapped class below it.
 
     In a :class:`LockingSession` a declared document is written only under its ForUpdate lock (see
     ``guard``), and all its parts are read again after the lock.
 
     A relationship that is added to a configured mapper takes effect when SQLAlchemy next configures
-    mappers.  If a class is mapped to the association table of a many-to-many relationship, make that
-    class the part.
+    mappers.  If a class is mapped to the association table of a many-to-many relationship, make
+    that class the part.
 
     Example::
 
@@ -111,19 +109,20 @@ def document(
             invoice_id: Mapped[int] = mapped_column(ForeignKey("invoices.id"))
 
     :param parts: names of relationships, from the header; a dot leads to the parts of a part.
-    :param no_key: ForUpdate of this class means ``ForUpdate | NoKey``: while a header is locked, others
-        may insert rows that refer to it.  Use it for a row that many documents refer to, such as a
-        customer or an item, and not for a header whose details are inserted without its lock.  It
-        holds for the whole inheritance hierarchy.
-    :param version: a flush that inserts, changes or deletes a part raises the version of the header (its
-        ``version_id_col``) once, so that ``version=`` of ``get_entity()`` detects any change of the
-        document.  INSERT, UPDATE and DELETE constructs and ``bulk_*()`` methods do not raise it.
-    :param checkout: documents of this class can be checked out.  In a session made with ``checkouts=``,
-        each ForUpdate lock of them then reads, in one more statement, whether another owner has them.
-        It holds for the whole inheritance hierarchy.
+    :param no_key: ForUpdate of this class means ``ForUpdate | NoKey``: while a header is locked,
+        others may insert rows that refer to it.  Use it for a row that many documents refer to,
+        such as a customer or an item, and not for a header whose details are inserted without its
+        lock.  It applies to the whole inheritance hierarchy.
+    :param version: a flush that inserts, changes or deletes a part raises the version of the header
+        (its ``version_id_col``) once, so that ``version=`` of ``get_entity()`` detects any change
+        of the document.  INSERT, UPDATE and DELETE constructs and ``bulk_*()`` methods do not raise
+        it.
+    :param checkout: documents of this class can be checked out.  In a session made with
+        ``checkouts=``, each ForUpdate lock of them then reads, in one more statement, whether
+        another owner has them. It applies to the whole inheritance hierarchy.
     :raises TypeError: ``parts`` is not a sequence of strings, or no class is decorated.
     :raises sqlalchemy.exc.ArgumentError: when SQLAlchemy configures the mappers: a part is unknown,
-        view-only, in a circle of parts, or claimed by another header; or ``version`` is given for a
+        view-only, in a cycle of parts, or claimed by another header; or ``version`` is given for a
         class without ``version_id_col``.
     """
     if isinstance(parts, str):
@@ -147,10 +146,9 @@ def document(
     return declare if entity is None else declare(entity)
 
 
-# Threads: two that miss the cache at once listen with the same functions, which SQLAlchemy has once.
+# Threads: two that miss the cache at once pass the same functions, which SQLAlchemy adds once.
 @lru_cache(maxsize=1)
 def _listen_to_mappers() -> None:
-    """Check declarations from now on whenever SQLAlchemy configures mappers."""
     listen_to_mappers()  # first: the check must find the caches empty
     event.listen(Mapper, "before_configured", _configuration_begins)
     event.listen(Mapper, "after_configured", _mappers_configured)
@@ -162,7 +160,7 @@ def _configuration_begins() -> None:
 
 
 def _classes_in(declarations: WeakKeyDictionary[type[Any], Any]) -> list[type[Any]]:
-    """Return the classes, copied at once: another thread may declare one while this goes on."""
+    """Return a copy of the classes: another thread may declare one during the iteration."""
     found = (reference() for reference in declarations.keyrefs())
     return [cls for cls in found if cls is not None]
 
@@ -180,7 +178,6 @@ def _mapped_classes(declared: type[Any]) -> Iterator[type[Any]]:
 
 
 def _declare_subclasses() -> None:
-    """Declare the mapped classes below each declared class that is not mapped."""
     for declared in _classes_in(_declared):
         for mapped in _mapped_classes(declared):
             if mapped not in _declared:
@@ -198,7 +195,7 @@ def _mappers_configured() -> None:
 
 
 def notify_in_time() -> None:
-    """Call the listeners, if the thread that configures the mappers has not called them yet."""
+    """Call the listeners if the thread that configures the mappers has not called them yet."""
     if _notified != _configurations:
         clear_mapper_caches()
         _declare_subclasses()
@@ -217,12 +214,12 @@ def _notify_listeners() -> None:
 
 
 def _check_declarations() -> None:
-    # Each is checked once, so that a wrong one does not fail whatever is configured later; each
-    # use of the wrong one raises the error again.
+    # Each is checked once, so that a wrong one does not fail later configurations; each use of the
+    # wrong one raises the error again.
     wrong: ArgumentError | None = None
     for declared in _classes_in(_unchecked):
         mapper = inspect(declared, raiseerr=False)
-        if isinstance(mapper, Mapper):  # else it is mapped later
+        if isinstance(mapper, Mapper):  # otherwise it is mapped later
             _unchecked.pop(declared, None)
             try:
                 parts_of(root_of(mapper))
@@ -238,7 +235,7 @@ def _check_declarations() -> None:
 
 
 def listen_for_documents(listener: Listener) -> Listener:
-    """Call the function with the mappers of each document whenever there may be new ones.
+    """Call the function with the mappers of each document whenever documents may have been added.
 
     Several threads may call it at once, and one of them again with the same mappers.
     """
@@ -248,7 +245,7 @@ def listen_for_documents(listener: Listener) -> Listener:
 
 @mapper_cache
 def any_declared() -> bool:
-    """Return whether there is a declared document at all."""
+    """Return whether any document is declared."""
     return bool(_declared)
 
 
@@ -273,10 +270,10 @@ def _declarations(root: Mapper[Any]) -> Iterator[tuple[Mapper[Any], _Declaration
 
 @mapper_cache
 def document_root(mapper: Mapper[Any]) -> Mapper[Any] | None:
-    """Return the root of the declared document that a row of this class is header or part of.
+    """Return the root of the declared document of which a row of this class is the header or a part.
 
-    A row belongs to it by its table, whichever class maps it; the class that is declared comes
-    first, where several are mapped on one table.
+    The table decides, whichever class maps it; if several classes map it, the declared one comes
+    first.
     """
     return _root_by(Mapper.isa, mapper) or _root_by(is_second_class, mapper)
 
@@ -284,12 +281,12 @@ def document_root(mapper: Mapper[Any]) -> Mapper[Any] | None:
 def _root_by(
     rule: Callable[[Mapper[Any], Mapper[Any]], bool], mapper: Mapper[Any]
 ) -> Mapper[Any] | None:
-    """Return the root of the first declared document whose header or part this class is by the rule."""
+    """Return the root of the first declared document to which the rule assigns this class."""
     for root in declared_roots():
         header = mapper if root_of(mapper) is root else root
         if is_row_of_root(mapper, root) and rule(mapper, root) and is_declared(header):
             return root
-        with suppress(ArgumentError):  # of a document that has nothing to do with this class
+        with suppress(ArgumentError):  # of an unrelated document
             if any(rule(mapper, part.detail) for part in parts_of(root)):
                 return root
     return None
@@ -299,7 +296,7 @@ def _root_by(
 def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
     """Return the parts of a header of this hierarchy, as declared; owners come before their parts.
 
-    Where nothing is declared, these are the one-to-many collections.
+    Without a declaration, these are the one-to-many collections.
     """
     if not any(_declarations(root)):
         others = (
@@ -357,14 +354,14 @@ def _resolved(root: Mapper[Any]) -> tuple[Part, ...]:
         else:
             parts = _named_parts(header, root, declaration.parts)
         found.update({(part.path, part.owner): part for part in parts})
-    # Owners come before their parts, and lines of lines before the taxes of lines.
+    # Owners come before their parts, and nested lines before the taxes of lines.
     return tuple(sorted(found.values(), key=lambda p: (p.path.count("."), not p.recursive)))
 
 
 def _delete_orphan_parts(
     owner: Mapper[Any], path: str, above: tuple[Mapper[Any], ...]
 ) -> Iterator[Part]:
-    """Yield the parts that are deleted with their owner: the relationships with delete-orphan."""
+    """Yield the parts that are deleted with their owner: relationships with delete-orphan."""
     for relationship in relationships_of(owner):
         if relationship.cascade.delete_orphan and not _is_other_document(relationship, above):
             part = _checked_part(relationship, path, above)
@@ -422,17 +419,17 @@ def _refuse_two_headers(root: Mapper[Any], ours: Part) -> None:
             if same and other is not root:
                 raise _error(
                     (root,),
-                    f"the part {ours.path!r}, {ours.detail.class_.__name__}, is {theirs.path!r} "
-                    f"of {other.class_.__name__} already: a part has one header",
+                    f"the part {ours.path!r}, {ours.detail.class_.__name__}, already belongs to "
+                    f"{other.class_.__name__} as {theirs.path!r}: a part has one header",
                 )
 
 
 @mapper_cache
 def _claims() -> Mapping[object, list[tuple[Mapper[Any], Part]]]:
-    """Return the parts of all declared documents, by the attributes that a class of the same rows shares with them."""
+    """Return the parts of all declared documents, by the keys that classes of the same rows share."""
     found: defaultdict[object, list[tuple[Mapper[Any], Part]]] = defaultdict(list)
     for root in declared_roots():
-        with suppress(ArgumentError):  # the check of this document raises it
+        with suppress(ArgumentError):  # the check of that document raises it
             for part in _resolved(root):
                 for key in _claim_keys(part.detail):
                     found[key].append((root, part))
@@ -440,7 +437,6 @@ def _claims() -> Mapping[object, list[tuple[Mapper[Any], Part]]]:
 
 
 def _claim_keys(mapper: Mapper[Any]) -> tuple[object, ...]:
-    """Return the tables of the class; and its base, with which a concrete class shares no table."""
     return (mapper.base_mapper, *mapper.tables)
 
 

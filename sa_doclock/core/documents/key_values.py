@@ -1,9 +1,9 @@
-"""The values of a primary key, as rows of the column have them: one row has one key in Python.
+"""The values of a primary key, in the form in which rows have them: one row has one key in Python.
 
-MySQL compares a text with a number as numbers: 0 is every text without a leading digit, and
-``"1abc"`` is 1.  So the program's value is converted to the column's type, or refused, before
-anything is sent.  It may come out of a URL: the length of a text and the exponent of a number are
-looked at first, so that no conversion takes longer than others.
+MySQL compares a text with a number as numbers: 0 equals every text without a leading digit, and
+``"1abc"`` equals 1.  So the program's value is converted to the column's type, or refused, before
+anything is sent.  It may come from a URL: the length of a text and the exponent of a number are
+checked first, so that no conversion takes long.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from ...keys import is_storable, key_text
 from ...sqlalchemy_internals import variants_of
 
 ColumnType = TypeEngine[Any]
-Convert = Callable[[Any, Any], Any]  # of a column's type and a value
+Convert = Callable[[Any, Any], Any]  # the column's type, and a value
 T = TypeVar("T", date, datetime, time)
 
 INTEGER_LIMIT: Final = 1 << 63
-"""A signed column has integers below this, and from its negative on: SQLite's have 64 bits."""
+"""A signed column has integers below this, down to its negative: SQLite's have 64 bits."""
 
-_DIGITS: Final = 1_000  # of a number, before its point and behind it
-_BITS: Final = 3_321  # of an integer of so many digits
-# Patterns as text: Python compiles each at its first use, and keeps it; most programs use none of them.
+_DIGITS: Final = 1_000  # of a number, before and after its point
+_BITS: Final = 3_321  # of an integer with so many digits
+# Patterns as text: Python compiles each at its first use, and most programs use none.
 _NUMBER: Final = r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?\s*"
 _HEX: Final = r"[0-9a-fA-F]{32}"
 _LONGEST_UUID: Final = len("urn:uuid:{00000000-0000-0000-0000-000000000000}")
 
-# The texts that fromisoformat() takes in every release of Python.
+# The formats that fromisoformat() accepts in every version of Python.
 _DATE: Final = r"\d{4}-\d\d-\d\d"
 _TIME: Final = r"\d\d:\d\d(:\d\d(\.\d{3}(\d{3})?)?)?([+-]\d\d:\d\d)?"
 _DATETIME: Final = rf"{_DATE}([ T]{_TIME})?"
 
 
 def plain_type(column_type: ColumnType) -> type[Any] | None:
-    """Return int or str, for a column whose values are these; None for any other."""
+    """Return int or str for a column with such values, or None."""
     found = _conversion_of(column_type)
     return int if found is _integer else str if found is _text else None
 
@@ -54,18 +54,18 @@ def plain_type(column_type: ColumnType) -> type[Any] | None:
 def key_value(column_type: ColumnType, value: Any) -> Any:
     """Return the value as rows of the column have it.
 
-    Only a TypeDecorator knows its values, and so does a type that tells no type of Python, or has
-    another for some database: these get the value as it is.
+    Only a TypeDecorator knows its values, and so does a type without a Python type, or with another
+    for some database: these get the value unchanged.
 
-    :raises ValueError: the column has no such value.
-    :raises TypeError: it is no value, but an object, an SQL expression or a list; or it is of a type
-        that says nothing about which value is meant.
+    :raises ValueError: the column cannot have this value.
+    :raises TypeError: it is an object, an SQL expression or a list, or of a type that does not
+        determine the value.
     """
     return None if value is None else _conversion_of(column_type)(column_type, value)
 
 
 def converts(column_type: ColumnType) -> bool:
-    """Return whether the values of this type are known, and not taken as they are given."""
+    """Return whether the values of this type are known, and so converted."""
     return _conversion_of(column_type) is not _as_given
 
 
@@ -118,9 +118,9 @@ def _integer(column_type: ColumnType, value: Any) -> int:
 
 
 def _whole(number: Decimal) -> int | None:
-    """Return the number as an integer of at most 1,000 digits; None if it is none."""
+    """Return the number as an integer of at most 1,000 digits, or None."""
     if not number.is_finite() or number.adjusted() >= _DIGITS:
-        return None if number else 0  # int() would write all the zeros of 1E+300000
+        return None if number else 0  # int() would build all the zeros of 1E+300000
     found = int(number)
     return found if found == number else None
 
@@ -130,7 +130,7 @@ def _decimal(column_type: ColumnType, value: Any) -> Decimal:
     if not number:
         return Decimal(0)
     precision = scale = None
-    if not isinstance(column_type, Float):  # whose precision is that of the mantissa
+    if not isinstance(column_type, Float):  # a Float's precision counts bits of the mantissa
         precision, scale = (getattr(column_type, name, None) for name in ("precision", "scale"))
     before = _DIGITS if precision is None else precision - (scale or 0)
     if not _has_digits(number, before, _DIGITS if scale is None else scale):
@@ -140,7 +140,7 @@ def _decimal(column_type: ColumnType, value: Any) -> Decimal:
 
 def _has_digits(number: Decimal, before: int, behind: int) -> bool:
     _, digits, exponent = number.as_tuple()
-    if not isinstance(exponent, int) or number.adjusted() >= before:  # NaN and infinite are texts
+    if not isinstance(exponent, int) or number.adjusted() >= before:  # a text for NaN, infinity
         return False
     too_many = -exponent - behind
     return too_many <= 0 or not any(digits[-too_many:])
@@ -162,7 +162,7 @@ def _number(value: Any) -> Decimal:
     if isinstance(value, str):
         return _decimal_in(value)
     if isinstance(value, float):
-        return Decimal(float.__repr__(value))  # 0.1, and not the 55 digits that it stands for
+        return Decimal(float.__repr__(value))  # 0.1, not its exact 55 digits
     if hasattr(value, "__index__"):
         number = operator.index(value)
         return Decimal(number) if number.bit_length() <= _BITS else Decimal("inf")
@@ -172,7 +172,7 @@ def _number(value: Any) -> Decimal:
 
 
 def _decimal_in(text: str) -> Decimal:
-    """Return the number that the text is, as SQL writes numbers: in ASCII, without underscores."""
+    """Return the number in the text, in SQL's syntax: ASCII, without underscores."""
     if len(text) > _DIGITS or not re.fullmatch(_NUMBER, text, re.ASCII):
         raise ValueError(f"{key_text(text)} is not a number")
     return Decimal(text)
@@ -225,7 +225,7 @@ def _uuid(column_type: Uuid[Any], value: Any) -> UUID | str:
 
 
 def _member(column_type: Any, value: Any) -> Any:
-    """Return the member of the Enum; of an Enum of texts, the text."""
+    """Return the Enum's member, or the text for an Enum of texts."""
     kind = column_type.enum_class
     if kind is not None and isinstance(value, kind):
         return value

@@ -31,12 +31,11 @@ from .key_values import INTEGER_LIMIT, key_value, plain_type
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Global, as SQLAlchemy's event for configured mappers is, which clears all caches.
-# Threads: two threads that miss a cached value at once compute it twice, with the same result;
-# imports alone append to the list.
+# Global, like SQLAlchemy's event for configured mappers, which clears all caches.
+# Threads: two that miss a cached value at once compute the same; only imports append.
 _clear_functions: list[Callable[[], None]] = []
-_cleared = object()  # another one each time that the caches were emptied
-_TRIES: Final = 100  # far more than there are threads that configure mappers at once
+_cleared = object()  # a new object each time the caches are emptied
+_TRIES: Final = 100  # far more than the threads that configure mappers at once
 
 
 def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
@@ -48,12 +47,12 @@ def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
         for _ in range(_TRIES):
             started = _cleared
             found = function(*args, **kwargs)
-            # Else another thread has emptied the cache meanwhile, into which this would go for ever.
+            # Otherwise another thread emptied the cache, which would keep this stale value.
             if _cleared is started:
                 return found
         raise RuntimeError(
-            "mappers were configured, or documents declared, each time that a mapper was looked at: a "
-            "listener for after_configured may make new classes each time"
+            "mappers were configured, or documents declared, each time that a mapper was read: a "
+            "listener for after_configured may create new classes each time"
         )
 
     _clear_functions.append(cached.cache_clear)
@@ -63,7 +62,7 @@ def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
 def entity_cache(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
     """Cache the results of a function of an entity, as :func:`mapper_cache` does, for a class or mapper.
 
-    An ``aliased()`` is of one statement, and is not kept.
+    An ``aliased()`` belongs to one statement, and is not cached.
     """
     cached = mapper_cache(function)
 
@@ -75,12 +74,12 @@ def entity_cache(function: Callable[Concatenate[Any, P], T]) -> Callable[Concate
 
 
 def clear_with_mappers(clear: Callable[[], None]) -> None:
-    """Have a function called whenever the caches are emptied."""
+    """Call a function whenever the caches are emptied."""
     _clear_functions.append(clear)
 
 
 def clear_mapper_caches() -> None:
-    """Empty all caches that :func:`mapper_cache` has made."""
+    """Empty all caches of :func:`mapper_cache`."""
     global _cleared  # noqa: PLW0603  # whichever thread sets it last, it is another object
     _cleared = object()
     for clear in _clear_functions:
@@ -89,26 +88,20 @@ def clear_mapper_caches() -> None:
 
 @lru_cache(maxsize=1)
 def listen_to_mappers() -> None:
-    """Clear the caches from now on whenever SQLAlchemy configures mappers, or a class is mapped no more.
+    """Clear the caches whenever SQLAlchemy configures mappers, or a class is unmapped.
 
-    The first use calls this, not the import: a program that only imports sa_doclock has no
-    listener of it.
+    Called at the first use, not on import: importing sa_doclock alone adds no listener.
     """
     event.listen(Mapper, "after_configured", clear_mapper_caches)
-    event.listen(object, "class_uninstrument", _class_uninstrumented, propagate=True)
-
-
-def _class_uninstrumented(_: type[Any]) -> None:
-    """Forget the mapper of a class that registry.dispose() has taken from its mapping."""
-    clear_mapper_caches()
+    event.listen(object, "class_uninstrument", lambda _: clear_mapper_caches(), propagate=True)
 
 
 def mapper_of(entity: Any) -> Mapper[Any]:
-    """Return the mapper of a class, configured.
+    """Return the configured mapper of a class.
 
-    :raises TypeError: it is no mapped class.
-    :raises sqlalchemy.exc.ArgumentError: this first use has configured the mappers, and a mapping
-        or the declaration of a document is wrong.
+    :raises TypeError: it is not a mapped class.
+    :raises sqlalchemy.exc.ArgumentError: this first use configured the mappers, and a mapping or
+        the declaration of a document is wrong.
     """
     try:
         return class_mapper(entity)
@@ -128,10 +121,9 @@ def root_of(mapper: Mapper[Any]) -> Mapper[Any]:
 
 @mapper_cache
 def hierarchy_of(mapper: Mapper[Any]) -> tuple[Mapper[Any], ...]:
-    """Return the class and those of its subclasses whose rows are read with it.
+    """Return the class and the subclasses whose rows are read with it.
 
-    Not those of concrete inheritance, which have tables of their own, unless it is read from a
-    UNION of the tables.
+    Concrete subclasses, which have their own tables, are read only with a UNION of the tables.
     """
     root, read = root_of(mapper), mapper.with_polymorphic_mappers
     return tuple(
@@ -150,7 +142,7 @@ def relationships_of(mapper: Mapper[Any]) -> list[RelationshipProperty[Any]]:
 def own_table(mapper: Mapper[Any]) -> Table:
     """Return the header's table, not an alias of it."""
     table = root_of(mapper).local_table
-    assert isinstance(table, Table)  # header_table() has refused anything else
+    assert isinstance(table, Table)  # checked by header_table()
     return table
 
 
@@ -163,7 +155,7 @@ def lockable_root(mapper: Mapper[Any]) -> Mapper[Any]:
 
 @entity_cache
 def header_table(entity: Any) -> Table | Alias:
-    """Return the header's table, or its alias inside an ``aliased()``: it has the row to lock."""
+    """Return the header's table, whose row is locked, or its alias inside an ``aliased()``."""
     found = inspect(entity)
     mapper = class_mapper(found.mapper.class_)
     name, root = mapper.class_.__name__, root_of(mapper).local_table
@@ -193,13 +185,13 @@ def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
 
 
 def from_clauses_within(selectables: Iterable[FromClause]) -> Iterator[FromClause]:
-    """Yield the joined elements of these FROM clauses: tables, subqueries, and all others."""
+    """Yield the joined elements of these FROM clauses: tables, subqueries, and any others."""
     to_read = list(selectables)
     while to_read:
         selectable = to_read.pop()
         if isinstance(selectable, Join):
             to_read += [selectable.right, selectable.left]
-        elif isinstance(selectable, FromGrouping):  # a join that is itself joined
+        elif isinstance(selectable, FromGrouping):  # a join in parentheses
             to_read.append(selectable.element)
         else:
             yield selectable
@@ -208,8 +200,8 @@ def from_clauses_within(selectables: Iterable[FromClause]) -> Iterator[FromClaus
 def loaded_mappers(entity: Any) -> tuple[Mapper[Any], ...]:
     """Return the mappers whose columns a select of this entity reads.
 
-    Beside its own they are those of polymorphic loading by the same statement:
-    ``polymorphic_load="inline"``, ``with_polymorphic="*"``, ``with_polymorphic()``.
+    They include those of polymorphic loading by the same statement: ``polymorphic_load="inline"``,
+    ``with_polymorphic="*"``, ``with_polymorphic()``.
     """
     found = inspect(entity)
     return tuple(dict.fromkeys((found.mapper, *found.with_polymorphic_mappers)))
@@ -217,10 +209,10 @@ def loaded_mappers(entity: Any) -> tuple[Mapper[Any], ...]:
 
 @entity_cache
 def spans_rows(entity: Any, *, undeferred: bool = False) -> bool:
-    """Return whether a row of this entity is made of several rows.
+    """Return whether a row of this entity consists of several rows.
 
-    They are those of joined inheritance, or the tables that a subquery of a ``column_property()`` reads:
-    a statement that waits for the header's lock may show them as they were before its wait.
+    It does for joined inheritance, and if a subquery of a ``column_property()`` reads other rows: a
+    statement that waits for the header's lock may show those as of before its wait.
 
     :param entity: a class, its mapper or an ``aliased()``.
     :param undeferred: options may load deferred columns, and set a ``query_expression()``.
@@ -237,21 +229,21 @@ def spans_rows(entity: Any, *, undeferred: bool = False) -> bool:
 
 @mapper_cache
 def columns_read(mapper: Mapper[Any]) -> frozenset[str]:
-    """Return the attributes of columns that a SELECT of this class reads: all but the deferred."""
+    """Return the attributes of columns that a SELECT of this class reads: all but deferred ones."""
     return frozenset(attr.key for attr in mapper.column_attrs if not attr.deferred)
 
 
 def has_expired(state: InstanceState[Any], mapper: Mapper[Any]) -> bool:
     """Return whether an access to a column of this class would read the object's row again."""
-    # Relationships and deferred columns stay expired after a SELECT that has read the row, and so
-    # do the columns of a subclass after one of its superclass.
+    # Relationships and deferred columns stay expired after a SELECT of the row; so do a subclass's
+    # columns after a SELECT of its superclass.
     return not state.expired_attributes.isdisjoint(columns_read(mapper))
 
 
 def unread_columns(entity: Any) -> tuple[ColumnElement[Any], ...]:
     """Return the columns of the header's table that a SELECT of this class does not read.
 
-    They are deferred, or of another class of single-table inheritance.
+    They are deferred, or belong to another class of single-table inheritance.
 
     :param entity: a mapped class or ``aliased()``.
     """
@@ -265,7 +257,7 @@ def unread_columns(entity: Any) -> tuple[ColumnElement[Any], ...]:
 
 
 def has_subquery(expression: ClauseElement) -> bool:
-    """Return whether the expression may read other rows than the one that it is a column of."""
+    """Return whether the expression may read rows other than its own."""
     return any(
         isinstance(element, SelectBase)
         or "select" in _text_of(element).lower()
@@ -275,7 +267,7 @@ def has_subquery(expression: ClauseElement) -> bool:
 
 
 def may_read_rows(element: object) -> bool:
-    """Return whether it calls a function that may read rows, as they were when its statement began.
+    """Return whether it calls a function that may read rows, as of the start of its statement.
 
     https://www.postgresql.org/docs/current/xfunc-volatility.html
     """
@@ -286,7 +278,7 @@ def may_read_rows(element: object) -> bool:
 
 
 def _text_of(element: Any) -> str:
-    """Return the SQL of ``text()`` and ``literal_column()``; empty for all other elements."""
+    """Return the SQL of ``text()`` and ``literal_column()``, or "" for any other element."""
     if isinstance(element, TextClause):
         return element.text
     return str(element.name) if getattr(element, "is_literal", False) else ""
@@ -303,7 +295,7 @@ _OF_ARGUMENTS: Final = frozenset(
     year
     """.split()  # noqa: SIM905
 )
-"""Functions of the databases that read nothing but their arguments and the rows of the SELECT."""
+"""Functions of the databases that read only their arguments and the rows of the SELECT."""
 
 PRIMARY: Final = "PRIMARY"
 """The name of the primary key among the indexes of a table."""
@@ -311,9 +303,9 @@ PRIMARY: Final = "PRIMARY"
 
 @mapper_cache
 def index_of_key(mapper: Mapper[Any]) -> str | None:
-    """Return the name of the unique index on the key of the header, as far as its Table has one.
+    """Return the name of the unique index on the header's key, if its Table has one.
 
-    The mapped key may be another than the primary key of the table.
+    The mapped key may differ from the primary key of the table.
     """
     table, key = own_table(mapper), set(root_of(mapper).primary_key)
     if set(table.primary_key) == key:
@@ -333,13 +325,13 @@ def key_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
 
 
 def key_columns(entity: Any) -> list[Any]:
-    """Return the attributes of a class or an ``aliased()`` that are its primary key."""
+    """Return the attributes of a class or an ``aliased()`` that form its primary key."""
     return [getattr(entity, name) for name in key_attributes(inspect(entity).mapper)]
 
 
 @mapper_cache
 def plain_key_type(mapper: Mapper[Any]) -> type[Any] | None:
-    """Return the type of most keys, int or str; None for composite keys, and for any other."""
+    """Return the type of most keys, int or str; None for composite and other keys."""
     return plain_type(mapper.primary_key[0].type) if len(mapper.primary_key) == 1 else None
 
 
@@ -348,12 +340,11 @@ def identity_of(mapper: Mapper[Any], ident: Any) -> Identity:
 
     :param ident: a scalar, a tuple in mapper order, or a dict by attribute name, as for
         ``Session.get()``.
-    :raises ValueError: wrong number or names of values, a key that is NULL, or a value that the
-        column cannot have.
+    :raises ValueError: wrong number or names of values, a NULL key, or a value that the column
+        cannot have.
     :raises TypeError: not a value, but an object, an SQL expression, a list.
     """
-    # Most keys are one number or text of usual characters, and all the tests below take longer
-    # than the rest.
+    # Most keys are one plain number or text, and the tests below take longer than everything else.
     if type(ident) is plain_key_type(mapper) and (
         -INTEGER_LIMIT <= ident < INTEGER_LIMIT if type(ident) is int else ident.isprintable()
     ):
@@ -382,9 +373,9 @@ def _converted(mapper: Mapper[Any], ident: Any) -> Identity:
 def columns_values(
     mapper: Mapper[Any], columns: Iterable[ColumnElement[Any]], values: Identity, ident: Any
 ) -> Identity:
-    """Return the values of a key as rows of these columns have them.
+    """Return the values of a key in the form of these columns' rows.
 
-    :param ident: the key as it was given, for the text of an error.
+    :param ident: the key as given, for the text of an error.
     """
     types = (column.type for column in columns)
     try:
@@ -396,11 +387,10 @@ def columns_values(
 
 @mapper_cache
 def key_order(mapper: Mapper[Any]) -> Callable[[Identity], Any] | None:
-    """Return the sort function of keys; None: they are sorted as they are.
+    """Return the sort function of keys; None: their natural order.
 
-    It is that of SQLAlchemy's own types, by which a flush sorts rows: of an Enum the values that the database
-    stores.  A type of the program that has no order in Python can be given one, by its
-    ``sort_key_function``.
+    It is that of SQLAlchemy's own types, by which a flush sorts rows: for an Enum, by the stored
+    values.  A type of the program without an order in Python can define a ``sort_key_function``.
     """
     functions = [column.type.sort_key_function for column in mapper.primary_key]
     if not any(functions):
@@ -415,11 +405,11 @@ def key_order(mapper: Mapper[Any]) -> Callable[[Identity], Any] | None:
 
 @mapper_cache
 def row_order(mapper: Mapper[Any]) -> Callable[[Any], Any]:
-    """Return the sort function that puts objects in the order of their keys."""
+    """Return the sort function that orders objects by key."""
     stored, key_of = key_order(mapper), mapper.primary_key_from_instance
     return key_of if stored is None else lambda instance: stored(tuple(key_of(instance)))
 
 
 def document_key(mapper: Mapper[Any], identity: Identity) -> DocumentKey:
-    """Return the key of a document in the ledger."""
+    """Return the document's key in the ledger."""
     return root_of(mapper).class_, identity

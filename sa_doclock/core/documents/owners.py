@@ -1,15 +1,14 @@
-"""The headers of a row, found by its foreign keys: the keys of the documents that it belongs to.
+"""The headers of a row, found by its foreign keys: the keys of the documents to which it belongs.
 
-A lock asks for those of pending changes, and the guard for those of each row that is written.
-Nothing is loaded if the foreign key says it.  A row that is moved belongs to two documents until it
-is flushed: after ``line.order = other``, to the order that it leaves and the one that it comes to.
+A lock asks for those of pending changes, and the guard for those of each written row.  If the
+foreign key is loaded, nothing is read.  A moved row belongs to two documents until it is flushed:
+after ``line.order = other``, to the order that it leaves and the one that it joins.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import is_
 from typing import Any, Final
@@ -27,10 +26,10 @@ from .parts import Part, is_row_of_root, takes
 from .stored_keys import Types, ask, chunks, compares_in_python, key_in, select_equal_keys
 
 UNKNOWN: Final[Identity] = ()
-"""The identity of a header that only the database could tell; no row has it."""
+"""The identity of a header that only the database knows; no row has it."""
 
 _EAGER: Final = {"joined", "selectin", "subquery", "immediate", False}  # False is the old "joined"
-_MANY: Final = 2  # objects, from which on it is worth to ask about all of them at once
+_MANY: Final = 2  # from so many objects on, one query for all of them pays off
 
 
 @mapper_cache
@@ -40,12 +39,12 @@ def is_header(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
 
 
 def header_identity(state: InstanceState[Any], root: Mapper[Any]) -> Identity:
-    """Return the primary key of a header; of one that is not inserted yet, as far as it is set."""
+    """Return the primary key of a header; for an uninserted one, the values set so far."""
     if state.identity is None:
         return tuple(_plain(state.dict.get(name)) for name in key_attributes(root))
     if root_of(state.mapper) is root:
         return state.identity
-    # A second class on the table may not have all of the key; no header has None in its place.
+    # A second class on the table may not map the whole key; a header's key has no None.
     values = dict(zip(state.mapper.primary_key, state.identity, strict=True))
     return tuple(values.get(column) for column in root.primary_key)
 
@@ -54,8 +53,8 @@ _is_none: Final = partial(is_, None)
 
 
 def has_null(identity: Identity) -> bool:
-    """Return whether a value is None, so that a foreign key refers to nothing."""
-    # None in identity would compare SQL expressions, and a comparison of those has no truth.
+    """Return whether a value is None, so that a foreign key refers to no row."""
+    # "None in identity" would compare SQL expressions, and such a comparison has no truth value.
     return any(map(_is_none, identity))
 
 
@@ -64,21 +63,20 @@ def _plain(value: Any) -> Any:
 
 
 class HeaderResolver:
-    """A search for the headers of rows, which keeps the answers of the database.
+    """A search for the headers of rows, which caches the answers of the database.
 
-    :param ask: whether a SELECT may be sent if nothing else tells; otherwise the answer
-        has UNKNOWN in it.
+    :param ask: whether a SELECT may be sent as a last resort; otherwise the answer contains
+        UNKNOWN.
     """
 
     def __init__(self, session: Session, root: Mapper[Any], *, ask: bool) -> None:
         self._session = session
         self._root = root
         self._ask = ask
-        # By the state of an object, or by class and key of a row.  What is being searched is in
-        # it as empty, so that the search ends if rows are in a circle: a category that was made
-        # a child of its own child.
+        # By an object's state, or by class and key of a row.  Each search first enters itself as
+        # empty, so that it ends if rows form a cycle, as a category below its own child does.
         self._found: dict[object, frozenset[Identity]] = {}
-        self._types: dict[Identity, Types] = {}  # of keys that are values of foreign keys
+        self._types: dict[Identity, Types] = {}  # of keys that come from foreign keys
         self._answers: defaultdict[Question, dict[Identity, list[Identity]]] = defaultdict(dict)
         # The next questions of read_ahead(): keys, and objects with expired attributes.
         self._to_ask: defaultdict[Question, dict[Identity, None]] | None = None
@@ -86,7 +84,7 @@ class HeaderResolver:
         self._loaded: set[InstanceState[Any]] = set()
 
     def read_ahead(self, states: Sequence[InstanceState[Any]]) -> None:
-        """Read in one go the rows that headers() would read for each of these objects.
+        """Read at once the rows that headers() would read for each of these objects.
 
         One SELECT reads hundreds of rows; each step on the way to the header needs one.
         """
@@ -113,17 +111,18 @@ class HeaderResolver:
         self._loaded.update(states)
 
     def headers(self, state: InstanceState[Any]) -> frozenset[Identity]:
-        """Return the headers of an object of the session: those it has, and those it leaves."""
+        """Return the headers of an object of the session: its current and its previous ones."""
         return self._search_once(state, self._search(state))
 
     def note_types(self, identity: Identity, types: Types) -> None:
-        """Note that a key is the value of a foreign key whose columns have these types."""
+        """Note that a key came from a foreign key with these column types."""
         self._types[identity] = types
 
     def stored_keys(self, identities: Iterable[Identity]) -> Mapping[Identity, Identity]:
-        """Return the keys of these headers as the database has them, where they may differ.
+        """Return the stored form of these headers' keys, if it may differ.
 
-        To the database ``ABC`` may be ``abc``, and ``"1"`` may be 1.  One SELECT asks for all.
+        To the database, ``ABC`` may equal ``abc``, and ``"1"`` may equal 1.  One SELECT asks for
+        all.
         """
         asked = [
             identity
@@ -152,13 +151,13 @@ class HeaderResolver:
                     yield header_identity(owner, self._root)
                 else:
                     yield from self.headers(owner)
-        # A category with a parent is a part of the topmost one, without a parent a header.
+        # A category with a parent is a part of the topmost one; without a parent, it is a header.
         nested = has_owner and has_nested_headers(self._root)
         if is_row_of_root(state.mapper, self._root) and not nested:
             yield header_identity(state, self._root)
 
     def headers_of_row(self, mapper: Mapper[Any], identity: Identity) -> frozenset[Identity]:
-        """Return the headers of a row, which need not be in the session."""
+        """Return the headers of a row, which may be absent from the session."""
         if identity is UNKNOWN or is_header(self._root, mapper):
             return frozenset({identity})
         state = state_in_session(self._session, mapper, identity)
@@ -169,7 +168,7 @@ class HeaderResolver:
         return self._search_once((root_of(mapper), identity), self._search_of_row(mapper, identity))
 
     def stored_headers(self, mapper: Mapper[Any], identity: Identity) -> frozenset[Identity]:
-        """Return the headers that the database has for a row, whatever the session has loaded."""
+        """Return the headers of a stored row, whatever the session has loaded."""
         return frozenset(self._search_of_row(mapper, identity))
 
     def _search_of_row(self, mapper: Mapper[Any], identity: Identity) -> Iterator[Identity]:
@@ -196,9 +195,9 @@ class HeaderResolver:
             yield UNKNOWN
 
     def _owners_without_key(self, state: InstanceState[Any], part: Part) -> Iterator[Identity]:
-        """Yield the owners in the database, and the owners that changed values refer to."""
+        """Yield the owners in the database, and the owners to which changed values refer."""
         if state.identity is not None:
-            if self._to_load is not None:  # one that has expired later was written
+            if self._to_load is not None:  # an object that expired later was written
                 self._load(state, [name for name, _ in part.reference])
             yield from self._select_owners(part, state.identity)
         changed = any(state.attrs[name].history.has_changes() for name, _ in part.reference)
@@ -207,7 +206,7 @@ class HeaderResolver:
             yield from self.owners_by_reference(part, values)
 
     def owners_by_reference(self, part: Part, values: Sequence[Any]) -> list[Identity]:
-        """Return the owners that a detail refers to by another key than the primary one."""
+        """Return the owners to which a detail refers by another key than the primary one."""
         if has_null(tuple(values)):
             return []
         return self._ask_about(_owners_referred_to(part), tuple(values))
@@ -215,9 +214,9 @@ class HeaderResolver:
     def _owners_by_key(
         self, state: InstanceState[Any], part: Part, names: Sequence[str]
     ) -> Iterator[Identity]:
-        """Yield the foreign key that the row has, and the one that it had.
+        """Yield the row's foreign key, and its previous one.
 
-        UNKNOWN is one that is set to an SQL expression, as in ``line.order_id = select(...)``.
+        UNKNOWN stands for an SQL expression, as in ``line.order_id = select(...)``.
         """
         now = tuple(map(state.dict.get, names))
         if any(isinstance(value, ClauseElement) for value in now):
@@ -270,19 +269,19 @@ class HeaderResolver:
         for key in keys:
             if key in found or len(keys) == 1 or question.is_exact(key):
                 self._answers[question][key] = found[key]
-            else:  # it may be equal to one of these rows' keys all the same: ABC, abc
+            else:  # it may still equal one of these rows' keys: ABC, abc
                 self._answer(question, [key])
 
 
-@dataclass(frozen=True, eq=False)
 class Question:
     """A SELECT of columns of rows by their keys, which are the first columns of its result."""
 
-    keys: Sequence[Any]
-    rows: Select[Any]
+    def __init__(self, keys: Sequence[Any], rows: Select[Any]) -> None:
+        self.keys = keys
+        self.rows = rows
 
     def is_exact(self, key: Identity) -> bool:
-        """Return whether this key is equal in Python to each that is equal to it in the database."""
+        """Return whether all keys that the database considers equal to this one are equal in Python."""
         types = zip((column.type for column in self.keys), key, strict=True)
         return all(
             (isinstance(type_, Integer) and isinstance(value, int))
@@ -292,9 +291,8 @@ class Question:
 
 
 def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[InstanceState[Any]]:
-    """Yield the objects that are or were set as the owner, as by ``line.order = order``."""
     if state.persistent and _is_unchanged(state, part.backrefs):
-        return  # the foreign key tells the one that did not change
+        return  # the foreign key identifies an unchanged owner
     for name in part.backrefs:
         history = state.attrs[name].history
         owners = [*history.added, *history.deleted]
@@ -304,7 +302,6 @@ def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[Insta
 
 
 def _may_be_part(state: InstanceState[Any], part: Part) -> bool:
-    """Return whether the row's values, new or old, are those of such a part."""
     names = [name for name, _ in part.discriminators]
     if state.identity is not None and _is_set_unread(state, names):
         return True  # the database knows the old value
@@ -321,7 +318,7 @@ def _key_before(state: InstanceState[Any], names: Sequence[str], now: Identity) 
 
 
 def _is_set_unread(state: InstanceState[Any], names: Iterable[str]) -> bool:
-    """Return whether one of these was set while it was expired: its old value was not loaded."""
+    """Return whether an attribute was set while expired, so that its old value is unknown."""
     if _is_unchanged(state, names):
         return False
     histories = (state.attrs[name].history for name in names)
@@ -329,14 +326,14 @@ def _is_set_unread(state: InstanceState[Any], names: Iterable[str]) -> bool:
 
 
 def _is_unchanged(state: InstanceState[Any], names: Iterable[str]) -> bool:
-    """Return whether none of these attributes was set: most are not, and a history takes long."""
+    """Return whether no attribute was set: most were not, and reading a history is slow."""
     return state.committed_state.keys().isdisjoint(names)
 
 
 def state_in_session(
     session: Session, mapper: Mapper[Any], identity: Identity
 ) -> InstanceState[Any] | None:
-    """Return the state of the object with this primary key that the session has; nothing is loaded."""
+    """Return the state of the session's object with this primary key; loads nothing."""
     known = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
     return None if known is None else instance_state(known)
 
@@ -359,7 +356,6 @@ def _owners_of_row(part: Part) -> Question:
 
 @mapper_cache
 def _owners_referred_to(part: Part) -> Question:
-    """Return the question for the keys of the owners with these values in the columns that a detail refers to."""
     owner = part.owner.class_
     keys = [getattr(owner, name) for _, name in part.reference]
     return Question(keys, select(*keys, *key_columns(owner)))

@@ -1,7 +1,8 @@
 """A part of a document: a relationship from the header to details, and the foreign key back to it.
 
-A row belongs to a class by its table, whichever class maps it.  A program may map a second class on the table of
-a header or of a part, as by ``__table__ = Line.__table__``: its rows are rows of the same documents.
+A row belongs to a class by its table, whichever class maps it.  A program may map a second class to
+the table of a header or of a part, as by ``__table__ = Line.__table__``: its rows belong to the
+same documents.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Part(NamedTuple):
     name: str  # the attribute on the owner
     detail: Mapper[Any]
     foreign_key: tuple[str, ...] | None  # attributes of the detail, in order of the owner's key
-    # else: attributes of the detail, and of the owner that they refer to
+    # otherwise attributes of the detail, and of the owner that they refer to
     reference: tuple[tuple[str, str], ...]
     backrefs: tuple[str, ...]  # attributes of the detail that lead to the owner
     recursive: bool  # a detail may have such details in turn
@@ -48,7 +49,7 @@ class Part(NamedTuple):
 
     @property
     def alias(self) -> Any:
-        """The ``aliased()`` that the relationship leads to; None where it leads to a class."""
+        """The ``aliased()`` to which the relationship leads; None: it leads to a class."""
         target = self.relationship.entity
         return target.entity if target.is_aliased_class else None
 
@@ -70,7 +71,7 @@ def build_part(path: str, relationship: RelationshipProperty[Any]) -> Part:
     reference = tuple(_reference(relationship))
     by_owner = {of_owner: of_detail for of_detail, of_owner in reference}
     names = key_attributes(owner)
-    # All columns are mapped, each refers to another one, and the primary key is among these.
+    # Every column is mapped, each refers to a different one, and they include the primary key.
     pairs = len(relationship.local_remote_pairs)
     is_key = len(by_owner) == len(reference) == pairs and by_owner.keys() >= {*names}
     return Part(
@@ -87,15 +88,15 @@ def build_part(path: str, relationship: RelationshipProperty[Any]) -> Part:
 
 
 def takes(discriminators: Iterable[tuple[str, Any]], values: Mapping[str, Any]) -> bool:
-    """Return whether rows with these values can be details, by the constants that they compare with.
+    """Return whether rows with these values can be details, by the constants of their relationship.
 
-    True of a value that is not known, or that only the database knows.
+    True for a value that is unknown, or known only to the database.
     """
     return all(_may_be(values.get(name, wanted), wanted) for name, wanted in discriminators)
 
 
 def _may_be(value: Any, constant: Any) -> bool:
-    """Return whether a value may equal the constant, to whatever database and collation."""
+    """Return whether some database and collation may consider the value and the constant equal."""
     if isinstance(value, str) and isinstance(constant, str):
         return _folded(value) == _folded(constant)
     if value is None or type(value) is type(constant):
@@ -104,13 +105,13 @@ def _may_be(value: Any, constant: Any) -> bool:
 
 
 def _folded(text: str) -> str:
-    """Return the text without differences that a collation may ignore: case, accents, spaces at its end."""
+    """Return the text without differences that a collation may ignore: case, accents, trailing spaces."""
     letters = (letter for letter in normalize("NFKD", text) if not combining(letter))
     return "".join(letters).casefold().rstrip()
 
 
 def _discriminators(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the columns that a one-to-many compares with constants: ``and_(..., Comment.kind == "order")``."""
+    """Yield the columns that a one-to-many compares with constants, as ``Comment.kind == "order"``."""
     if relationship.direction is RelationshipDirection.ONETOMANY:
         for column, value in compared_with_constants(relationship.primaryjoin):
             with suppress(UnmappedColumnError):
@@ -118,7 +119,7 @@ def _discriminators(relationship: RelationshipProperty[Any]) -> Iterator[tuple[s
 
 
 def compared_with_constants(condition: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each column that must equal a constant, if the condition is to hold."""
+    """Yield each column that the condition compares with a constant."""
     if isinstance(condition, BooleanClauseList) and condition.operator is and_:
         yield from chain.from_iterable(map(compared_with_constants, condition.clauses))
     elif isinstance(condition, BinaryExpression) and condition.operator is eq:
@@ -132,14 +133,14 @@ def _column_and_constant(column: Any, constant: Any) -> Iterator[tuple[Any, Any]
 
 
 def undeclared_parts(root: Mapper[Any]) -> Iterator[Part]:
-    """Yield the parts of a header that was not declared: its collections, one level deep."""
+    """Yield the parts of an undeclared header: its collections, one level deep."""
     for relationship in relationships_of(root):
         if relationship.direction is RelationshipDirection.ONETOMANY:
             yield build_part(relationship.key, relationship)._replace(recursive=False)
 
 
 def _reference(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, str]]:
-    """Yield the mapped columns of a one-to-many, and those of the owner that they refer to."""
+    """Yield the detail's columns of a one-to-many, each with the owner's column that it refers to."""
     if relationship.direction is RelationshipDirection.ONETOMANY:
         for local, remote in relationship.local_remote_pairs:
             with suppress(UnmappedColumnError):
@@ -172,10 +173,9 @@ def is_row_of_root(mapper: Mapper[Any], root: Mapper[Any]) -> bool:
 
 
 def part_as_mapped(part: Part, mapper: Mapper[Any]) -> Part:
-    """Return the part by the attributes of the class that maps its rows.
+    """Return the part with the attributes of the class that maps its rows.
 
-    The foreign key is None where the class does not map it: then only the database tells the
-    owner.
+    The foreign key is None if the class does not map it: then only the database knows the owner.
     """
     if mapper.isa(part.detail):
         return part
@@ -193,7 +193,6 @@ def part_as_mapped(part: Part, mapper: Mapper[Any]) -> Part:
 
 
 def _same_attribute(mapper: Mapper[Any], other: Mapper[Any], name: str) -> str | None:
-    """Return the attribute of the other class that maps the same column; None if none does."""
     shared = (
         candidate
         for candidate in mapper.column_attrs[name].columns

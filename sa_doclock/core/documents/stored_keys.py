@@ -1,10 +1,10 @@
-"""The keys of headers as the database has them.
+"""The keys of headers in their stored form.
 
-Python and the database do not always agree on which keys are equal: ``ABC`` is ``abc`` in a
-collation that ignores case, ``"1"`` is 1 to MySQL, and a TypeDecorator may return anything.
+Python and the database do not always agree on which keys are equal: ``ABC`` equals ``abc`` in a
+collation that ignores case, ``"1"`` equals 1 on MySQL, and a TypeDecorator may return anything.
 
-No listener changes the SELECTs of :func:`ask`.  A program may add criteria to all that it selects, as by
-SQLAlchemy's recipes for rows that are marked as deleted; a row that it hides from itself has a document all the same.
+No listener changes the SELECTs of :func:`ask`.  A program may add criteria to all its SELECTs, as
+in SQLAlchemy's recipes for soft deletion; but a row that it hides from itself still has a document.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_PARAMETERS = 900  # few enough for every database
 def chunks(
     keys: Sequence[Identity], parameters: int = MAX_PARAMETERS
 ) -> Iterator[Sequence[Identity]]:
-    """Yield the keys in parts, none with more parameters than a statement can have."""
+    """Yield the keys in chunks, none with more parameters than a statement may have."""
     size = max(1, parameters // len(keys[0])) if keys else 1
     for start in range(0, len(keys), size):
         yield keys[start : start + size]
@@ -52,9 +52,9 @@ def key_in(
     keys: Sequence[Sequence[Any]],
     parameter_type: Callable[[TypeEngine[Any]], TypeEngine[Any]] | None = None,
 ) -> ColumnElement[bool]:
-    """Return ``key IN (...)``, also for composite keys, for which SQL Server has no row values.
+    """Return ``key IN (...)``, even for composite keys, for which SQL Server has no row values.
 
-    :param parameter_type: returns the type to send a value by, for the type of its column.
+    :param parameter_type: returns the type by which to send a value, for its column's type.
     """
     types = [column.type for column in columns]
     if parameter_type is not None:
@@ -77,7 +77,7 @@ def key_in(
 
 
 def _parameter(value: Any, type_: TypeEngine[Any], *, expanding: bool = False) -> Any:
-    # By a name of its own: SQLAlchemy's cache does not tell a type from its variants.
+    # A unique name: SQLAlchemy's cache does not distinguish a type from its variants.
     return bindparam("doclock_key", value, type_=type_, unique=True, expanding=expanding)
 
 
@@ -92,9 +92,9 @@ def ask(
     execution_options: Mapping[str, Any] | None = None,
     bind_arguments: dict[str, Any] | None = None,
 ) -> Sequence[Any]:
-    """Return the rows of a SELECT of columns, whatever the do_orm_execute listeners make of it.
+    """Return the rows of a SELECT of columns, unaffected by do_orm_execute listeners.
 
-    Nothing is flushed before it.
+    No flush precedes it.
     """
     options = {**(execution_options or {}), _QUESTION: statement}
 
@@ -117,9 +117,9 @@ _KEYS_OF_A_STATEMENT: Final = 100  # SQLite combines 500 SELECTs at most
 
 @mapper_cache
 def compares_in_python(root: Mapper[Any]) -> bool:
-    """Return whether two keys of these documents are equal in Python if they are in the database.
+    """Return whether two keys of these documents are equal in Python if they are equal in the database.
 
-    Integers are, and UUIDs, where the foreign keys have the same type as the key.
+    Integers and UUIDs are, if the foreign keys have the same type as the key.
     """
     keys = set(root.primary_key)
     if not all(isinstance(column.type, (Integer, Uuid)) for column in root.primary_key):

@@ -1,7 +1,7 @@
 """The keys of a mapped class: its primary key, and its unique constraints and indexes.
 
-A key that does not hold for every row at once is none of them: a partial index, an index on an
-expression or on the beginning of a text, and a deferrable constraint, which the server may check
+Keys that do not hold for all rows at all times are excluded: partial indexes, indexes on an
+expression or on the beginning of a text, and deferrable constraints, which the server may check
 only at COMMIT.
 """
 
@@ -26,7 +26,7 @@ from .mapping import (
 
 
 class RowKey(NamedTuple):
-    """The columns whose values are those of one row at most.
+    """Columns whose values identify at most one row.
 
     :ivar table: the table of the columns.
     :ivar names: the attributes that map them.
@@ -40,11 +40,12 @@ class RowKey(NamedTuple):
 
 
 def key_and_values(mapper: Mapper[Any], ident: Any) -> tuple[RowKey, Identity]:
-    """Return the key that is meant, and its values as rows of the columns have them.
+    """Return the meant key, and its values in the form of rows.
 
-    :param ident: the primary key, as for ``get_entity()``; or a mapping of the attributes of one key.
+    :param ident: the primary key, as for ``get_entity()``; or a mapping of the attributes of one
+        key.
     :raises ValueError: the attributes of no key, a NULL, or a value that the column cannot have.
-    :raises TypeError: it is an object, an SQL expression or a list, and not a value.
+    :raises TypeError: it is an object, an SQL expression or a list, not a value.
     """
     names = key_attributes(mapper)
     if not isinstance(ident, Mapping) or set(ident) == set(names):
@@ -80,7 +81,7 @@ def unique_key(mapper: Mapper[Any], attributes: Collection[str]) -> RowKey:
 
 @mapper_cache
 def unique_keys(mapper: Mapper[Any]) -> tuple[RowKey, ...]:
-    """Return the unique keys of the class beside its primary key."""
+    """Return the unique keys of the class, without its primary key."""
     keys: dict[frozenset[str], RowKey] = {}
     for table in mapper.tables:
         if not isinstance(table, Table):  # a view or a subquery has no constraints
@@ -96,7 +97,7 @@ def unique_keys(mapper: Mapper[Any]) -> tuple[RowKey, ...]:
 
 
 def _unique_columns(table: Table) -> Iterator[tuple[Column[Any], ...]]:
-    """Return the columns of each constraint and index that holds for every row at once."""
+    """Yield the columns of each constraint and index that holds for every row after every statement."""
     for constraint in table.constraints:
         if isinstance(constraint, (UniqueConstraint, PrimaryKeyConstraint)) and not (
             constraint.deferrable

@@ -1,4 +1,4 @@
-"""The reading under a lock: the loaded objects of a document, and its parts."""
+"""Reading under a lock: the loaded objects of a document, and its parts."""
 
 from .class_roles import Role, role_of
 from .document_index import DocumentIndex, Unreadable

@@ -1,7 +1,7 @@
 """The role of a class in the documents of one root, and the listeners that note its objects.
 
-``document_index`` asks role_of() about each object that comes.  From then on the callback of note_objects() tells the session of
-objects that are loaded again or moved to another owner.
+``document_index`` calls role_of() for each new object.  From then on, the callback of
+note_objects() tells the session about objects that are loaded again or moved to another owner.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Role(NamedTuple):
     """The role of the objects of one class in the documents of one root.
 
     :ivar header: they are headers.
-    :ivar parts: the relationships that they can be parts of.
-    :ivar direct: the foreign key that names the header, where they are parts of it and no other.
+    :ivar parts: the relationships of which they can be parts.
+    :ivar direct: the foreign key that names the header, if they are parts of nothing else.
     :ivar collections: the attributes that lead to their parts, and that load themselves.
     :ivar raising: the parts that no access loads.
     """
@@ -47,7 +47,7 @@ class Role(NamedTuple):
 
 @mapper_cache
 def role_of(root: Mapper[Any], mapper: Mapper[Any]) -> Role | None:
-    """Return the role of this class in documents of this root; None for no role."""
+    """Return the role of this class in documents of this root, or None."""
     header, parts = is_row_of_root(mapper, root), parts_with_detail(root, mapper)
     if not (header or parts):
         return None
@@ -63,21 +63,20 @@ def role_of(root: Mapper[Any], mapper: Mapper[Any]) -> Role | None:
     return Role(header, parts, direct, names, tuple(raising.values()))
 
 
-# Global, since a listener is given the session alone, whose info is the program's.
-# Threads: a session is used by one thread at a time, and each use is one operation of a dict,
-# which is atomic.
+# Global: a listener gets only the session, whose info belongs to the program.
+# Threads: one thread at a time uses a session, and each use is one atomic operation of a dict.
 _note_of: WeakKeyDictionary[Session, Callable[[InstanceState[Any]], None]] = WeakKeyDictionary()
 
-# Global, as mapped classes are: each attribute is listened to once, for all sessions of the process.
+# Global, like mapped classes: one listener per attribute serves all sessions of the process.
 # Threads: read and changed under the lock.
 _followed: WeakKeyDictionary[type[Any], set[str]] = WeakKeyDictionary()
-_following = Lock()  # a thread that finds a class followed must find its listeners, too
+_following = Lock()  # held until the listeners of a followed class are in place
 
 
 def note_objects(
     session: Session, root: Mapper[Any], note: Callable[[InstanceState[Any]], None]
 ) -> None:
-    """Have the session note the objects of these documents that are loaded again, or moved."""
+    """Call ``note`` for objects of these documents that are loaded again, or moved."""
     _listen_to(root)
     _note_of[session] = note
 
@@ -107,7 +106,7 @@ def _listen_once(mapper: Mapper[Any], names: Iterable[str]) -> None:
 
 
 def _note(state: InstanceState[Any], *_: object) -> None:
-    """Note that it was loaded again, or that the attribute that names its owner was set."""
+    """Note that the object was loaded again, or that the attribute naming its owner was set."""
     session = state.session
     note = None if session is None else _note_of.get(session)
     if note is not None:

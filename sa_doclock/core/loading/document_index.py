@@ -1,10 +1,10 @@
-"""The objects of documents of one root in a session, by the headers that they belong to.
+"""The objects of documents of one root in a session, by the headers to which they belong.
 
-A lock asks it for pending changes, and has it expire objects loaded before the lock: the
-identity map keeps an object's attributes as they were read first, whatever a later SELECT returns.
-The locking SELECT then fills in the header, and details come with their next access.  Expiring,
-unlike ``populate_existing``, leaves every other object's pending changes alone.
-``LoadedDocuments`` gives it each object that comes.
+A lock asks it for pending changes, and lets it expire objects loaded before the lock: the identity
+map keeps an object's attributes as first read, whatever a later SELECT returns.  The locking SELECT
+then fills in the header, and details are loaded at their next access.  Unlike
+``populate_existing``, expiring leaves every other object's pending changes alone.
+``LoadedDocuments`` passes each new object to it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ FEW: Final = 8
 class DocumentIndex:
     """The objects of documents of one root in one session.
 
-    Each is noted by its headers, where pending changes are looked for.  One that is loaded is on one
-    list too, which decides the next lock: it looks at it (``_fresh``, ``_fresh_parts``), leaves
-    it alone (``_held``), expires it with its document (``_headers``), or looks at it after a flush
-    (``_pending``).  One that was expired is on none until it is loaded again.
+    Each is recorded by its headers, to find pending changes.  A loaded object is also on one list,
+    which determines what the next lock does with it: examine it (``_fresh``, ``_fresh_parts``),
+    leave it alone (``_held``), expire it with its document (``_headers``), or examine it after a
+    flush (``_pending``).  An expired object is on none until it is loaded again.
     """
 
     def __init__(self, session: Callable[[], Session], root: Mapper[Any]) -> None:
@@ -56,26 +56,26 @@ class DocumentIndex:
         self._root = root
         ledger = ledger_of(session())
         self._as_of = ledger, ledger.releases
-        # By header, as the session knows it, the parts; and new headers, by their own key.
+        # By header as the session knows it: the parts.  By its own key: a new header.
         self._by_header: dict[Identity, set[InstanceState[Any]]] = {UNKNOWN: set()}
-        self._fresh: list[InstanceState[Any]] = []  # loaded since they were looked at
-        # Loaded since, too: the parts whose foreign key names the header, by that header.
+        self._fresh: list[InstanceState[Any]] = []  # loaded since the last look
+        # Also loaded since the last look, by header: parts whose foreign key names it.
         self._fresh_parts: dict[Identity, list[InstanceState[Any]]] = {}
-        # By header, the objects of other classes that are mapped on its table.
+        # By header: objects of other classes that are mapped on its table.
         self._second: dict[Identity, set[InstanceState[Any]]] = {}
-        # By header, the objects that were loaded under an identity token.
+        # By header: objects that were loaded under an identity token.
         self._with_token: dict[Identity, set[InstanceState[Any]]] = {}
-        self._held: list[InstanceState[Any]] = []  # loaded, and nobody else can change them
-        self._headers: list[InstanceState[Any]] = []  # loaded, of documents that are not held
+        self._held: list[InstanceState[Any]] = []  # loaded, of locked documents
+        self._headers: list[InstanceState[Any]] = []  # loaded, of documents that are not locked
         self._pending: list[InstanceState[Any]] = []  # not expired, because of pending changes
-        self._indirect: list[InstanceState[Any]] = []  # parts of parts, noted by header
-        # Loaded, of classes that map another object for a table of the documents: of whichever.
+        self._indirect: list[InstanceState[Any]] = []  # parts of parts, recorded by header
+        # Loaded, of classes that map another object for a table of any document.
         self._others: set[InstanceState[Any]] = set()
         self._other_classes = classes_of_other_objects(root)
         self._size = 0
 
     def add(self, states: Collection[InstanceState[Any]]) -> None:
-        """Add objects that have come, were loaded again, or were moved."""
+        """Add objects that are new, were loaded again, or were moved."""
         parts: dict[Identity, list[InstanceState[Any]]] = {}
         for state in states:
             role = role_of(self._root, state.manager.mapper)
@@ -83,8 +83,7 @@ class DocumentIndex:
                 if state.manager.mapper in self._other_classes:
                     self._add_other(state)
                 continue
-            # Most are parts that name their header: for these the answer of _headers_of(),
-            # without its calls.
+            # Most objects are parts that name their header: _headers_of(), without its calls.
             if role.direct is None or state.key is None or state.modified:
                 self._add_one(state, role)
                 continue
@@ -111,7 +110,7 @@ class DocumentIndex:
         return [other for other in self._others if other.obj() and _has_changes(session, other)]
 
     def _add_one(self, state: InstanceState[Any], role: Role) -> None:
-        """Add an object whose headers have to be searched for."""
+        """Add an object whose headers must be searched for."""
         if role.header and state.key is not None and is_second_class(state.mapper, self._root):
             self._second.setdefault(header_identity(state, self._root), set()).add(state)
         if role.header and state.identity_token is not None:
@@ -132,9 +131,9 @@ class DocumentIndex:
         return () if has_null(header) else (header,)
 
     def _headers_to_note(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
-        """Return the headers by which an object is noted; of a header, its own key if it is new.
+        """Return the headers under which to record an object: for a new header, its own key.
 
-        A part of a part comes to another document when its owner is moved, which nobody notes.
+        A part of a part changes its document when its owner moves, which nothing reports.
         """
         headers = {*self._headers_of(state, role)} if role.parts else set[Identity]()
         if role.header and state.key is None:
@@ -163,14 +162,14 @@ class DocumentIndex:
             return
         self._note_releases()
         unknown = self._by_header[UNKNOWN]
-        # Each intersection goes through the smaller of two, which is mostly empty.
+        # Each intersection iterates over the smaller set, which is usually empty.
         found = {*(modified & unknown), *(deleted & unknown), *(new & unknown)}
         identities = [*identities]
         found.update(*map(self.objects_of_row, identities))
         found.update(*filter(None, map(self._by_header.get, identities)))
         found.update(*_parts_of_others(self._root, ledger_of(session), self._by_header))
         for state in found:
-            # Not state.modified, which an object may be that was freed, or expunged.
+            # Not state.modified, which stays true for objects that were freed or expunged.
             changed = state in modified and session.is_modified(state.obj())
             if changed or state in deleted or state in new:
                 yield state
@@ -180,9 +179,9 @@ class DocumentIndex:
     ) -> None:
         """Refuse the lock of a row that the session has under another identity token.
 
-        Whether it is the same row, or that of another tenant, only the program knows.
+        Only the program knows whether it is the same row, or that of another tenant.
 
-        :param identities: the keys of the headers; None for every document of this root.
+        :param identities: the keys of the headers; None: every document of this root.
         :param token: that of the object which the lock reads.
         :raises LockMisuse: the session has such an object.
         """
@@ -206,7 +205,7 @@ class DocumentIndex:
             )
 
     def objects_of_row(self, identity: Identity) -> Iterator[InstanceState[Any]]:
-        """Yield the objects of the header's row: of each class that is mapped on its table."""
+        """Yield the objects of the header's row, of each class mapped to its table."""
         found = state_in_session(self._session(), self._root, identity)
         if found is not None:
             yield found
@@ -217,12 +216,12 @@ class DocumentIndex:
     ) -> Unreadable:
         """Expire the loaded objects of these documents.
 
-        Documents held already, which nobody else can have changed, keep their attributes.  A
-        detail of a document that is *not* held is expired too, since it may have been moved to
-        one that is being locked; so that it does not come back one SELECT a detail, the
-        collection it was in is expired with it.
+        Documents that are held already, which nobody else can have changed, keep their attributes.
+        A detail of a document that is *not* held is expired too, because it may have been moved to
+        one that is being locked; its collection is expired with it, so that details are not loaded
+        one by one.
 
-        :param identities: the keys of the headers; None for every document of this root.
+        :param identities: the keys of the headers; None: every document of this root.
         :param parts_alone: the headers themselves have been read under their locks.
         :returns: the objects to load again under the lock.
         """
@@ -247,7 +246,7 @@ class DocumentIndex:
         return unreadable
 
     def _note_releases(self) -> None:
-        """Look again at objects that were held, where locks were given up meanwhile."""
+        """Look again at objects of locked documents if locks were released since."""
         ledger = ledger_of(self._session())
         known, releases = self._as_of
         if known is ledger and releases == ledger.releases:
@@ -268,7 +267,7 @@ class DocumentIndex:
         return fresh
 
     def _expire_collections_of(self, header: InstanceState[Any], unreadable: Unreadable) -> None:
-        """Expire the parts of a header that is fresh itself, except where they have changes."""
+        """Expire the parts of a fresh header, except changed ones."""
         role = role_of(self._root, header.mapper)
         instance = header.obj()
         if role is None or instance is None:
@@ -288,7 +287,7 @@ class DocumentIndex:
         identities: Collection[Identity] | None,
         unreadable: Unreadable,
     ) -> None:
-        # A part is fresh if all its headers are held, and were so when it was loaded.
+        # A part is fresh if all its headers are locked, and were locked when it was loaded.
         if role.parts and not self.are_fresh(self._headers_of(state, role)):
             self._expire_collections_with(state, role)
             self._expire(state, unreadable)
@@ -302,7 +301,7 @@ class DocumentIndex:
             self._held.append(state)
 
     def _expire_collections_with(self, state: InstanceState[Any], role: Role) -> None:
-        """Expire the collections that have it: else their members come back one by one."""
+        """Expire the collections with this object; otherwise their members would be read one by one."""
         session = self._session()
         for part in role.parts:
             identity = _named_owner(part, state.dict)
@@ -323,13 +322,15 @@ class DocumentIndex:
         if not self._expire_loaded(state, None):
             self._pending.append(state)
         elif role is not None and role.parts:
-            # It may be moved by others, and be changed here, before it is read again.
+            # Before it is read again, others may move it, and this session may change it.
             self._by_header[UNKNOWN].add(state)
 
     def _expire_loaded(self, state: InstanceState[Any], only: Collection[str] | None) -> bool:
-        """Expire these attributes, or all, as far as they are loaded; return False where it may not."""
-        # Named, for two reasons: expire(instance) goes down the "refresh-expire" cascade and
-        # drops pending changes there, and a deferred column never loaded stays deferred.
+        """Expire these attributes, or all, as far as they are loaded; return False if there are
+        changes.
+        """
+        # By name: expire(instance) follows the "refresh-expire" cascade and drops pending changes
+        # there, and a deferred column that was never loaded must stay deferred.
         session, mapped = self._session(), state.mapper.attrs if only is None else only
         loaded = [key for key in state.dict if key in mapped]
         instance = state.obj()
@@ -338,7 +339,7 @@ class DocumentIndex:
         if _has_changes(session, state):
             return False
         session.expire(instance, loaded)
-        # Not named, it would be so by itself: Session.get() then looks whether the row is there.
+        # expire(instance) sets this too: Session.get() then checks that the row exists.
         state.expired = state.expired or only is None
         return True
 
@@ -357,7 +358,7 @@ class DocumentIndex:
 def _parts_of_others(
     root: Mapper[Any], ledger: Ledger, by_header: Mapping[Identity, set[InstanceState[Any]]]
 ) -> Iterator[set[InstanceState[Any]]]:
-    """Yield the parts of documents not held, which the database may know by another key."""
+    """Yield the parts of unlocked documents, whose key the database may consider equal."""
     if compares_in_python(root):
         return
     for header, states in by_header.items():
@@ -366,14 +367,13 @@ def _parts_of_others(
 
 
 def _named_owner(part: Part, loaded: Mapping[str, Any]) -> Identity:
-    """Return the key of the owner that the foreign key names; UNKNOWN where it is not loaded."""
     if part.foreign_key is None or not loaded.keys() >= {*part.foreign_key}:
         return UNKNOWN
     return tuple([loaded[name] for name in part.foreign_key])
 
 
 def _has_new_owner(state: InstanceState[Any], role: Role) -> bool:
-    """Return whether a new part is of a part that is new too, which is found wherever it comes to."""
+    """Return whether a new part belongs to a new part, with which it will be found."""
     if state.key is not None:
         return False
     names = chain.from_iterable(part.backrefs for part in role.parts)
@@ -387,7 +387,6 @@ def _has_changes(session: Session, state: InstanceState[Any]) -> bool:
 
 
 def _alive(states: States) -> list[InstanceState[Any]]:
-    """Return the live objects, each once."""
     return [state for state in dict.fromkeys(states) if state.obj() is not None]
 
 

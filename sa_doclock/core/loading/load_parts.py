@@ -1,15 +1,16 @@
-"""The loading of the parts of documents, in one statement for each kind of part.
+"""Loads the parts of documents, with one statement for each kind of part.
 
-The session's ``get_document()`` calls load_parts() for unloaded parts, and each lock load_again() for expired
-attributes that no access loads; both put the details into the attributes of their owners.
+The session's ``get_document()`` calls load_parts() for unloaded parts, and each lock calls
+load_again() for expired attributes that no access loads; both put the details into the attributes
+of their owners.
 
 There are three ways, and no other place loads details:
 
 1. The collections of one header, each by its key, as most documents need: ``_load_collections()``.
-2. Each kind of part for all owners at once: ``_Loader.load_missing()``.  Its statement starts from the
-   keys of the headers, however many owners are between: the taxes of the lines of two orders are
-   ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only parts that have parts of
-   their own kind, and parts that are loaded again, start from the keys of their owners.
+2. Each kind of part for all owners at once: ``_Loader.load_missing()``.  Its statement starts
+   from the keys of the headers, however many owners are between: the taxes of the lines of two
+   orders are ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only parts that have
+   parts of their own kind, and parts that are loaded again, start from the keys of their owners.
 3. A relationship to an ``aliased()``, as SQLAlchemy loads it.
 
 A pipeline sends the SELECTs of the first two ahead, by ``reads_of()``.
@@ -62,14 +63,14 @@ _UNLOADED = ("dynamic", "write_only")  # mapped so because they are too large to
 
 
 def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
-    """Load the parts of these documents that are not loaded; all of one hierarchy."""
+    """Load the unloaded parts of these documents of one hierarchy."""
     if headers and not (len(headers) == 1 and _load_collections(session, headers[0], lock)):
         root = root_of(instance_state(headers[0]).mapper)
         _Loader(session, headers).load(root, lock)
 
 
 def is_loaded(header: Any, lock: LockOptions) -> bool:
-    """Return whether the document is loaded for sure, so that load_parts() has nothing to do."""
+    """Return whether the document is certainly loaded, so that load_parts() has nothing to do."""
     state = instance_state(header)
     collections = _collections(state.manager.mapper, lock)
     if collections is None or state.expired_attributes:
@@ -88,7 +89,9 @@ def load_again(session: Session, unreadable: Unreadable) -> None:
     """Load the parts that a lock has expired, and that no access would load."""
     loader = _Loader(session)
     for part in sorted(unreadable, key=lambda part: part.path.count(".")):
-        loader.load_missing(Step((part,), part, LockOptions.None_, is_last=False), unreadable[part])
+        loader.load_missing(
+            LoadStep((part,), part, LockOptions.None_, is_last=False), unreadable[part]
+        )
         details = loader.found(part, unreadable[part])
         for below in unreadable:  # a new detail needs the same parts as the others
             news = _not_in(unreadable[below], details)
@@ -98,9 +101,9 @@ def load_again(session: Session, unreadable: Unreadable) -> None:
 
 
 def _load_collections(session: Session, header: Any, lock: LockOptions) -> bool:
-    """Load the document, where its parts are collections of the header, and none is loaded.
+    """Load the document if its parts are collections of the header, and none is loaded.
 
-    Most documents are like this.  False: the document is another, and is not loaded, or not all of it.
+    Most documents are like this.  False: this one is not, or is not completely loaded.
     """
     state = instance_state(header)
     collections = _collections(state.manager.mapper, lock)
@@ -112,7 +115,7 @@ def _load_collections(session: Session, header: Any, lock: LockOptions) -> bool:
             return False  # its members may have to be read again
         key = dict(zip(parameters, state.key[1], strict=True))
         details = session.execute(select_details, key).scalars().all()
-        if name not in loaded:  # else a listener has loaded it, and may have changed it
+        if name not in loaded:  # otherwise a listener has loaded it, and may have changed it
             set_committed_value(header, name, details)
     return True
 
@@ -121,9 +124,9 @@ def _load_collections(session: Session, header: Any, lock: LockOptions) -> bool:
 def _collections(
     mapper: Mapper[Any], lock: LockOptions
 ) -> Sequence[tuple[str, Select[Any], tuple[str, ...]]] | None:
-    """Return the collections of this class, where there is nothing else to load with a header.
+    """Return the collections of this class, or None if a header needs anything else loaded.
 
-    Each with the SELECT of its details by the key of one header, and the names of its parameters.
+    Each has the SELECT of its details by the key of one header, and the names of its parameters.
     """
     root = root_of(mapper)
     steps = _steps(root, lock)
@@ -139,7 +142,7 @@ def _collections(
 
 
 def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> list[Read]:
-    """Return the SELECTs of load_parts() for the document of this key that are known before."""
+    """Return the SELECTs of load_parts() for the document of this key that are known in advance."""
     return [
         (statement, dict(zip(names, identity, strict=True)))
         for statement, names in _by_key_of_header(entity, lock)
@@ -165,8 +168,8 @@ class _Loader:
 
     def __init__(self, session: Session, headers: Sequence[Any] = ()) -> None:
         self._session, self._headers = session, headers
-        # The ids of the details that the database has below these headers.  A line that the program
-        # has moved to one of them, and has not flushed, is not among them.
+        # The ids of the details that the database has below these headers.  They exclude a line
+        # that the program has moved here without a flush.
         self._stored: set[int] = set()
 
     def load(self, root: Mapper[Any], lock: LockOptions) -> None:
@@ -186,15 +189,14 @@ class _Loader:
                 continue
             found = self.found(part, owners)
             by_path.setdefault(part.path, []).extend(found)
-            # Details that have details of their own kind are owners in turn, until there are no more.
+            # Details with details of their own kind are owners in turn, to the end of the chain.
             while part.recursive and (found := _not_in(by_path[part.owner_path], found)):
                 by_path[part.owner_path].extend(found)
                 self.load_missing(step, found)
                 found = self.found(part, found)
                 by_path[part.path].extend(found)
 
-    def load_missing(self, step: Step, owners: Iterable[Any]) -> None:
-        """Load the details of these owners where they are not loaded."""
+    def load_missing(self, step: LoadStep, owners: Iterable[Any]) -> None:
         part = step.part
         missing = [owner for owner in owners if _is_incomplete(owner, part)]
         if missing and part.alias is None:
@@ -207,17 +209,15 @@ class _Loader:
             self._read_again(part.owner, [*persistent], option)
 
     def found(self, part: Part, owners: Iterable[Any]) -> list[Any]:
-        """Return the details of these owners, complete."""
         found = [detail for owner in owners for detail in _members(owner, part)]
         self._load_own_columns(part.detail, found)
         return found
 
-    def _load_details(self, step: Step, missing: list[Any]) -> None:
-        """Load the details of these owners, and set those of the owners that have none loaded."""
+    def _load_details(self, step: LoadStep, missing: list[Any]) -> None:
         part = step.part
         if len(step.chain) > 1 and not self._stored.issuperset(map(id, missing)):
-            # A line that the program has moved to this order is one of another order in the
-            # database: a SELECT from the keys of the headers would not find its taxes.
+            # In the database, a line that the program has moved here belongs to another order: a
+            # SELECT by the keys of the headers would miss its taxes.
             step = step._replace(chain=(part,))
         persistent = _by_identity(missing)
         keys = list(persistent if len(step.chain) == 1 else _by_identity(self._headers))
@@ -233,7 +233,7 @@ class _Loader:
                 set_committed_value(owner, part.name, value)
 
     def _load_own_columns(self, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
-        """Load the columns that subclasses of the mapper have and its own SELECT does not read."""
+        """Load the columns of subclasses that the mapper's SELECT does not read."""
         if not _may_have_own_columns(mapper):
             return
         incomplete: dict[Mapper[Any], list[Identity]] = defaultdict(list)
@@ -257,12 +257,12 @@ class _Loader:
 
 @mapper_cache
 def _has_part(mapper: Mapper[Any], part: Part) -> bool:
-    """Return whether objects of this class have the part, which a subclass may map in another way."""
+    """Return whether objects of this class have the part; a subclass may map it differently."""
     return mapper.relationships.get(part.name) is part.relationship
 
 
 @mapper_cache
-def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[Step, ...]:
+def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[LoadStep, ...]:
     base = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
     parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
     owners = {part.owner_path for part in parts}
@@ -272,14 +272,14 @@ def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[Step, ...]:
         if set(parts).issuperset(chain):
             chain = (part,) if _has_unknown_depth(parts, part) else chain
             follow = part.path in owners or part.recursive or _may_have_own_columns(part.detail)
-            steps.append(Step(chain, part, base, is_last=not follow))
+            steps.append(LoadStep(chain, part, base, is_last=not follow))
     return tuple(steps)
 
 
 def _has_unknown_depth(parts: Iterable[Part], part: Part) -> bool:
-    """Return whether the number of owners between the header and the part is not fixed.
+    """Return whether the number of owners between the header and the part varies.
 
-    So it is below parts that have parts of their own kind; the SELECT starts from the owner then.
+    It does below parts that have parts of their own kind; then the SELECT starts from the owner.
     """
     recursive = [above.owner_path for above in parts if above.recursive]
     return any(not path or f"{part.owner_path}.".startswith(f"{path}.") for path in recursive)
@@ -328,8 +328,8 @@ def _members(owner: Any, part: Part) -> list[Any]:
     return list(collection_adapter(value)) if part.relationship.uselist else [value]
 
 
-class Step(NamedTuple):
-    """One kind of part to load, and the owners that its statement starts from.
+class LoadStep(NamedTuple):
+    """One kind of part to load, and the owners from which its statement starts.
 
     :ivar chain: from the owner whose keys are given, down to the part.
     :ivar part: the last of these.
@@ -343,7 +343,7 @@ class Step(NamedTuple):
 
 
 def read_details(
-    session: Session, step: Step, keys: Sequence[Identity]
+    session: Session, step: LoadStep, keys: Sequence[Identity]
 ) -> Mapping[Identity, Sequence[Any]]:
     """Return the details below these keys, by the keys of their owners."""
     statement, parameters = select_details(step, keys)
@@ -359,9 +359,12 @@ def read_details(
 
 
 def _by_stored_keys(
-    session: Session, step: Step, keys: Sequence[Identity], details: Mapping[Identity, list[Any]]
+    session: Session,
+    step: LoadStep,
+    keys: Sequence[Identity],
+    details: Mapping[Identity, list[Any]],
 ) -> Mapping[Identity, Sequence[Any]]:
-    """Return the details by the keys that their owners have, where foreign keys have others.
+    """Return the details by the keys of their owners, where foreign keys spell them differently.
 
     In a collation that ignores case, the lines of the order ``abc`` may refer to ``ABC``.
     """
@@ -378,8 +381,8 @@ def _by_stored_keys(
 
 
 @mapper_cache
-def repeats_details(step: Step) -> bool:
-    """Return whether a detail may come twice: owners share it, or collections are joined to it."""
+def repeats_details(step: LoadStep) -> bool:
+    """Return whether a detail may occur twice: owners share it, or collections are joined to it."""
     eager = (
         relationship.lazy in ("joined", False)
         for mapper in step.part.detail.self_and_descendants
@@ -388,7 +391,9 @@ def repeats_details(step: Step) -> bool:
     return any(part.foreign_key is None for part in step.chain) or any(eager)
 
 
-def select_details(step: Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapping[str, Any]]:
+def select_details(
+    step: LoadStep, keys: Sequence[Identity]
+) -> tuple[Select[Any], Mapping[str, Any]]:
     """Return the SELECT of the details below these keys, and its parameters."""
     first = step.chain[0].owner
     if len(keys) == 1:
@@ -400,26 +405,26 @@ def select_details(step: Step, keys: Sequence[Identity]) -> tuple[Select[Any], M
 
 
 @mapper_cache
-def select_by_one_key(step: Step) -> Select[Any]:
+def select_by_one_key(step: LoadStep) -> Select[Any]:
     """Return the SELECT of the details below one key, with the parameters ``pk_0``, ``pk_1``, ..."""
     statement, columns, owner = _joined(step)
-    if len(step.chain) > 1:  # else all rows are of the one owner
+    if len(step.chain) > 1:  # otherwise all rows have the same owner
         statement = statement.add_columns(*owner)
     return statement.where(equals_key(columns, step.chain[0].owner))
 
 
 @mapper_cache
-def _by_keys(step: Step) -> Select[Any]:
+def _by_keys(step: LoadStep) -> Select[Any]:
     statement, (column,), owner = _joined(step)
     return statement.add_columns(*owner).where(key_in_parameter(column, step.chain[0].owner))
 
 
 @mapper_cache
-def _joined(step: Step) -> tuple[Select[Any], list[Any], list[Any]]:
-    """Return a SELECT of the details, and the columns of the given keys and of the owners' keys."""
+def _joined(step: LoadStep) -> tuple[Select[Any], list[Any], list[Any]]:
+    """Return a SELECT of the details, the columns of the given keys, and those of the owners' keys."""
     parts, first, last = step.chain, step.chain[0], step.part
     detail: Any = last.detail.class_  # not aliased: the relationship's ORDER BY names its table
-    # Each part is joined to the owner of the next one, and the last part to the detail.
+    # Each part is joined to the next one's owner, and the last part to the detail.
     targets: list[Any] = [*_owners(parts), detail]
     header = targets.pop(0)
     statement, keys = _start(first, header, targets[0], detail)
@@ -433,7 +438,6 @@ def _joined(step: Step) -> tuple[Select[Any], list[Any], list[Any]]:
 
 
 def _owners(parts: tuple[Part, ...]) -> list[Any]:
-    """Return the owners of these parts; aliased, if a table would come twice."""
     mappers = [*(part.owner for part in parts), parts[-1].detail]
     tables = [table for mapper in mappers for table in mapper.tables]
     if len(set(tables)) == len(tables):
@@ -444,7 +448,7 @@ def _owners(parts: tuple[Part, ...]) -> list[Any]:
 def _start(part: Part, header: Any, target: Any, detail: Any) -> tuple[Select[Any], list[Any]]:
     relationship = part.relationship
     if part.foreign_key is not None and _compares_keys(relationship):
-        # The column with the operators of its type, whatever the mapping has for the attribute.
+        # The column with the operators of its type, even if the mapping replaces the attribute's.
         keys = [getattr(target, name).expression for name in part.foreign_key]
         return select(detail).select_from(target), keys
     if relationship.secondary is not None and target is detail and _compares_keys(relationship):
@@ -460,7 +464,7 @@ def _join(statement: Select[Any], part: Part, source: Any, target: Any) -> Selec
     aliases = source is not part.owner.class_ or not isinstance(target, type)
     if relationship.secondary is None or aliases:
         return statement.join(getattr(source, part.name).of_type(target))
-    # By the relationship, the association table would be aliased, and ORDER BY may name it.
+    # Joining by the relationship would alias the association table, which ORDER BY may name.
     statement = statement.join(relationship.secondary, relationship.primaryjoin)
     return statement.join(target, relationship.secondaryjoin)
 

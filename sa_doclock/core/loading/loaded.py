@@ -1,10 +1,9 @@
-"""The objects of documents in a session, each looked at once for each time that it is loaded.
+"""The objects of documents in a session, each examined once for each time that it is loaded.
 
-A lock has to know the session's objects of its document, and the objects that may have become parts of
-it.  To look through all of the session for that would make each lock slower than the one before.
-So objects are put in order as they come: new entries stand at the end of the identity map, and
-events tell of the others.  The cost of a lock depends on its document, and on what came since the
-last lock.
+A lock needs the session's objects of its document, and those that may have become parts of it.
+Searching the whole session would make each lock slower than the one before.  So objects are sorted
+as they arrive: new entries are at the end of the identity map, and events report the others.  The
+cost of a lock depends on its document, and on the objects that arrived since the last lock.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ class LoadedDocuments:
         self._session = session
         self._by_root: dict[Mapper[Any], DocumentIndex] = {}
         self._noted: list[InstanceState[Any]] = []
-        # Keys in the identity map that were seen, by their ids.  One of an object that was freed,
-        # and comes again, is another tuple.
+        # The seen keys of the identity map, by id: an object that is loaded again has a new key
+        # tuple.
         self._seen: dict[int, Any] = {}
 
     def note(self, state: InstanceState[Any]) -> None:
@@ -42,15 +41,15 @@ class LoadedDocuments:
             self._noted.append(state)
 
     def note_again(self, state: InstanceState[Any]) -> None:
-        """Note an object that has come back, to another place of the identity map."""
+        """Note an object that has returned, at another place of the identity map."""
         self._seen.pop(id(state.key), None)
 
     def expire_attached(self, state: InstanceState[Any]) -> None:
-        """Expire the attributes of a detached object, where it is of a document that may be locked.
+        """Expire the attributes of a detached object, if it belongs to a document that may be locked.
 
-        Nobody knows when it was read.  Its pending changes stay, and its collections, through which
-        ``add()`` goes on to other objects; its version too, which says as of when it was changed,
-        or is deleted: the flush raises StaleDataError where the row has another since.
+        It is unknown when it was read.  Pending changes stay, and so do collections, through which
+        ``add()`` reaches other objects; so does a changed or deleted object's version: the flush
+        raises StaleDataError if the row has another since.
         """
         roots = [inspect(entity).mapper for entity in ledger_of(self._session()).classes]
         roles = [role for root in roots if (role := role_of(root, state.mapper)) is not None]
@@ -58,15 +57,15 @@ class LoadedDocuments:
             changed = state.committed_state
             kept = {*changed, _version_of(state.mapper)}
             names = (state.mapper.column_attrs.keys() & state.dict.keys()) - kept
-            if names:  # none would mean all
+            if names:  # no names would mean all
                 self._session().expire(state.obj(), names)
-            # Nor does anybody know of which document the row is, where its foreign key was changed.
+            # If its foreign key was changed, the row's document is unknown too.
             foreign = chain.from_iterable(part.attributes for role in roles for part in role.parts)
             for name in (changed.keys() & set(foreign)).difference(key_attributes(state.mapper)):
                 changed[name] = LoaderCallableStatus.NO_VALUE
 
     def had(self, state: InstanceState[Any]) -> bool:
-        """Return whether the session had this object when ``of()`` was called last."""
+        """Return whether the session had this object at the last ``of()``."""
         return id(state.key) in self._seen
 
     def note_flush(self) -> None:
@@ -75,7 +74,7 @@ class LoadedDocuments:
             index.note_flush()
 
     def forget(self) -> None:
-        """Forget the objects, of which the session has none any more."""
+        """Forget all objects: the session has none now."""
         self._by_root.clear()
         self._noted.clear()
         self._seen.clear()
@@ -98,7 +97,6 @@ class LoadedDocuments:
         return index
 
     def _arrived(self, session: Session) -> list[InstanceState[Any]]:
-        """Return the states that came to the identity map since the last call."""
         seen, known = self._seen, session.identity_map
         keys: Any = known.keys()
         arrived = []

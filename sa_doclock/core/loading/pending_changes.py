@@ -1,4 +1,4 @@
-"""The pending changes of a session at one moment, to be compared with a later one, and the order of its objects."""
+"""The pending changes of a session at one moment, for later comparison, and the order of its objects."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sqlalchemy.orm import InstanceState, Session
 from ...sqlalchemy_internals import new_states, states_to_flush
 
 PendingChange = tuple[InstanceState[Any], str, int]
-"""An object, the attribute that has a change, and the id of its value; for "new" and "deleted", of nothing."""
+"""An object, the changed attribute, and the id of its value; for "new" and "deleted", of nothing."""
 
 NO_CHANGES: Final[AbstractSet[PendingChange]] = frozenset()
 
 PENDING_BEFORE: Final = "sa_doclock_pending_before"
-"""The execution option with the pending changes of before the listeners of the program."""
+"""The execution option with the pending changes from before the program's listeners ran."""
 
 
 def pending_changes(session: Session) -> AbstractSet[PendingChange]:
@@ -48,10 +48,10 @@ T = TypeVar("T")
 def in_session_order(
     session: Session, found: Iterable[T], state_of: Callable[[T], InstanceState[Any] | None]
 ) -> list[T]:
-    """Return the found objects in the order in which they came to the session, new ones first.
+    """Return the found objects in the order in which they entered the session, new ones first.
 
-    A session lists most of its objects as a set: without this an error would name another
-    one in each run.  The whole session is gone through, so it is for errors alone.
+    A session lists most of its objects as a set: without this, an error would name another one in
+    each run.  It searches the whole session, so it is for errors only.
     """
     found = list(found)
     if len(found) <= 1:

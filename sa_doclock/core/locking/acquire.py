@@ -1,8 +1,8 @@
 """acquire(): the one sequence that takes every lock, and returns its result to the program.
 
-By key, by many keys, by a select, by name, for a claim, or by a statement of the program's own.
-The differences between the kinds are in their :class:`LockTarget`; additions of features are in the
-session's parts.
+By key, by many keys, by a select, by name, for a claim, or by a statement of the program.  The
+differences between the kinds are in their :class:`LockTarget`; features add theirs as the session's
+parts.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _log = logging.getLogger("sa_doclock")
 class Found(NamedTuple):
     """The answer to the statements of a lock.
 
-    :ivar rows: the rows that the statements have read; of each kind of target in its own form.
-    :ivar keys: of rows that were locked, where the rows alone do not tell.
-    :ivar lasts: False if nothing was locked that is held when the statements have ended.
+    :ivar rows: the rows that the statements read, in the form of each kind of target.
+    :ivar keys: of locked rows, if the rows do not contain them.
+    :ivar lasts: False if no lock outlives the statements.
     """
 
     rows: Any
@@ -75,12 +75,12 @@ class Found(NamedTuple):
 class LockTarget(ABC, Generic[T]):
     """The rows, or the name, that one call locks.
 
-    The methods are called in this order, by :func:`acquire`.  A method with a request gets that of
-    the try under way: for documents not held yet, with its own lock and time.
+    The methods are in the order in which :func:`acquire` calls them.  A method with a request gets
+    that of the current try: for documents not held yet, with its own lock and limit.
 
-    :ivar request: as the caller has made it.
+    :ivar request: as the caller made it.
     :ivar roots: of the documents that it locks.
-    :ivar options: the execution options of its statements, beside those of the connection.
+    :ivar options: the execution options of its statements, in addition to the connection's.
     """
 
     options: Sequence[Mapping[str, Any]] = ()
@@ -99,16 +99,16 @@ class LockTarget(ABC, Generic[T]):
     def not_held(self) -> LockRequest | None:
         """Return the request for documents not held as strongly yet; None: all of them are.
 
-        :raises LockUpgradeRefused: it is held by a read lock.
+        :raises LockUpgradeRefused: one is held by a read lock.
         """
         return self.request
 
     def read_held(self) -> T:
-        """Return it, where all of it is held already."""
+        """Return the result if everything is held already."""
         raise TypeError(f"{type(self).__name__} does not support read_held()")
 
     def check(self, request: LockRequest) -> None:
-        """Refuse the call if possible before anything is sent.
+        """Refuse the call, if possible before anything is sent.
 
         :raises DocLockError: this program, statement or class cannot take the lock.
         """
@@ -116,10 +116,10 @@ class LockTarget(ABC, Generic[T]):
     def prepare(
         self, bind: Engine | Connection, strategy: LockStrategy, request: LockRequest
     ) -> tuple[TransactionConnection, LockPlan]:
-        """Return the connection to take the lock on, its transaction fit for it, and the plan.
+        """Return the connection for the lock, its transaction prepared, and the plan.
 
         :raises LockNotSupported: this database or connection cannot give the lock.
-        :raises WrongIsolation: the transaction is open already, and is not fit.
+        :raises WrongIsolation: the transaction is open already, at an unsuitable level.
         """
         plan = strategy.findings.get((LockPlan, self.mapper, request.lock, False)) or make_plan(
             self.mapper, request.lock, strategy
@@ -130,16 +130,15 @@ class LockTarget(ABC, Generic[T]):
         return connection, plan
 
     def expire(self, request: LockRequest) -> None:
-        """Expire the loaded objects of it, so that no value is older than the lock.
+        """Expire its loaded objects, so that no value is older than the lock.
 
-        It is called just before :meth:`send`, and once more where listeners of the program have
-        been called since.
+        Called just before :meth:`send`, and again after listeners of the program.
 
-        :raises UnsavedChanges: listeners have changed it before the lock.
+        :raises UnsavedChanges: listeners changed it before the lock.
         """
 
     def before_flush(self) -> None:
-        """Make the session's objects fit for the flush of a listener, during the call."""
+        """Prepare the session's objects for the flush of a listener during the call."""
 
     @abstractmethod
     def send(
@@ -149,12 +148,12 @@ class LockTarget(ABC, Generic[T]):
 
     @abstractmethod
     def record(self, found: Found, request: LockRequest) -> T:
-        """Note the granted locks in the ledger, and return the result of the call."""
+        """Record the granted locks in the ledger, and return the result of the call."""
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
-        """Leave these documents out when it is sent and recorded again.
+        """Exclude these documents when it is sent and recorded again.
 
-        :param most: the number of parameters that its statement may have for their keys.
+        :param most: the largest number of parameters for their keys.
         :returns: False if it cannot.
         """
         return False
@@ -162,7 +161,7 @@ class LockTarget(ABC, Generic[T]):
     def undo(self, call: LockCall, error: BaseException) -> None:
         """Undo the effects of the call, which ends with this error.
 
-        The transaction that it has opened is rolled back; another refuses all that follows.
+        A transaction that it opened is rolled back; another refuses everything that follows.
         """
         if call.opens:
             self.context.roll_back_quietly()
@@ -170,21 +169,21 @@ class LockTarget(ABC, Generic[T]):
             isinstance(error, DBAPIError)
             or not isinstance(error, Exception)  # an interruption
             or call.met is not None
-        ):  # the locks of the transaction are no longer known
+        ):  # the locks of the transaction are unknown now
             self.context.transaction.refuse_from_now_on(error)
 
 
 def acquire(target: LockTarget[T]) -> T:
     """Take one lock: check, queue, prepare the transaction, expire, send, record, report.
 
-    :raises DocLockError: it names the document, the lock and the database.  After a failed lock
-        the transaction that this call has opened is rolled back; another refuses all that follows.
+    :raises DocLockError: it names the document, the lock and the database.  After a failed lock, a
+        transaction that this call opened is rolled back; another refuses everything that follows.
     """
     context = target.context
     if context.transaction.condition is not Condition.OPEN:
         context.transaction.refuse()
     session, call, outer = target.session, None, context.calls.current
-    if context.connections.by_engine:  # mostly this is the first lock of a transaction
+    if context.connections.by_engine:  # usually this is the first lock of a transaction
         _check_transaction(context, session)
     autoflush = session.autoflush
     try:
@@ -205,22 +204,19 @@ def acquire(target: LockTarget[T]) -> T:
         result: T = take(call, request, target)
         context.calls.current = outer
     except BaseException as error:
-        call = call or context.calls.current
-        if call is not None and call is not outer:
-            _end_failed(target, call, error)
-        _complete(error, target)
+        _fail(target, call or context.calls.current, outer, error)
         raise
     finally:
-        # Once more, for an interruption at the line that does it.
+        # Again, in case an interruption hit the line above.
         context.calls.current, session.autoflush = outer, autoflush
     _end_granted(context, call)
     return result
 
 
 def _check_transaction(context: LockContext, session: Session) -> None:
-    """Check whether the transaction still has its locks.
+    """Check that the transaction still has its locks.
 
-    :raises PendingRollbackError: nothing can be done in it before a rollback.
+    :raises PendingRollbackError: it must be rolled back first.
     """
     if not session.is_active:
         session.connection()
@@ -229,21 +225,10 @@ def _check_transaction(context: LockContext, session: Session) -> None:
     context.transaction.check_locks()
 
 
-def _complete(error: BaseException, target: LockTarget[Any]) -> None:
-    """Put the document, the lock and the database into an error of ours."""
-    if not isinstance(error, DocLockError):
-        return
-    request = target.request
-    database = database_name(target.session, request.bind_arguments)
-    add_document(error, request.entity, request.ident, request.lock, database)
-    if isinstance(error, LockOrderViolation):  # the one misuse that shows under load alone
-        instrumentation.report_order_violation(error)
-
-
 def _refuse_inner_call(call: LockCall, inner: LockRequest) -> None:
-    """Refuse a lock that a listener takes within the call for another.
+    """Refuse a lock that a listener takes within another lock call.
 
-    :raises LockMisuse: this session is taking that lock, and one of its callbacks calls us.
+    :raises LockMisuse: a listener calls while this session takes a lock.
     """
     if call.request.as_is or inner.as_is:
         return
@@ -262,12 +247,11 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     _note_database(context, target, request, bind, connection)
     if session.identity_map or context.added:
         target.expire(request)
-    # Not by "no_autoflush", which costs three times as much; and not by the execution option,
-    # which counts neither for Core nor for the SELECTs of loader options.
+    # "no_autoflush" costs three times as much; the option affects neither Core nor loader options.
     autoflush = session.autoflush
     session.autoflush = autoflush and request.as_is
     try:
-        # Around most locks nothing stands, which is found out without a call.
+        # Most locks have nothing around them.  Checked inline to save a call.
         if (
             (request.seconds is None and may_queue(request.lock))
             and not context.parts.around_limit
@@ -278,7 +262,7 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
             checking, limiting = _blocks(target, connection, plan, request)
             with checking, limiting as limited:
                 found = target.send(connection, plan, limited or request)
-        if call.met is not None:  # a listener has gone on in spite of it
+        if call.met is not None:  # a listener has swallowed it
             raise call.met
         if found.lasts:
             connection.note_lock(strategy)
@@ -288,9 +272,9 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
 
 
 def _read_held(context: LockContext, target: LockTarget[T]) -> T:
-    """Return the documents held already.
+    """Return documents that are locked already.
 
-    :raises LockMisuse: a held document has the same key in another database, or another schema.
+    :raises LockMisuse: a locked document has the same key in another database or schema.
     """
     bind = target.session.get_bind(**target.request.bind_arguments)
     found = context.connections.by_engine.get(bind.engine)
@@ -307,7 +291,7 @@ def _note_database(
     bind: Engine | Connection,
     connection: TransactionConnection,
 ) -> None:
-    """Note where the rows are, follow a Connection that the program has lent, and tell the parts."""
+    """Record where the rows are, watch a lent Connection, and tell the parts."""
     for root in target.roots:
         context.ledger.check_place(root, connection.connection, *target.options)
         if binds_of(target.session):
@@ -319,7 +303,7 @@ def _note_database(
 
 
 def _check_parts(session: Session, root: Mapper[Any], place: RowPlace) -> None:
-    """:raises LockNotSupported: parts are in another database, which commits by itself."""
+    """:raises LockNotSupported: a part is in another database, which commits separately."""
     for part in parts_of(root):
         try:
             bind = session.get_bind(part.detail)
@@ -338,7 +322,7 @@ def _database_of(
 ) -> tuple[Engine | Connection, LockStrategy]:
     """Return the database of the lock, and its dialect.
 
-    :raises LockNotSupported: this product, which answers to the dialect, cannot give the lock.
+    :raises LockNotSupported: a compatible product cannot give the lock.
     """
     session = target.session
     if not session.is_active:
@@ -362,7 +346,7 @@ def _learn(context: LockContext, bind: Engine | Connection) -> LockStrategy:
 def _blocks(
     target: LockTarget[Any], connection: TransactionConnection, plan: LockPlan, request: LockRequest
 ) -> tuple[AbstractContextManager[None], AbstractContextManager[LockRequest | None]]:
-    """Return the blocks around the statements: the statements as listeners leave them are checked, their wait limited."""
+    """Return the blocks around the statements: one checks listeners' changes, one limits the wait."""
     checking: AbstractContextManager[None] = nullcontext()
     if execute_listeners(target.session) and request.mapper and not request.as_is:
         row_lock = is_row_lock(connection.row_lock(plan))
@@ -375,7 +359,7 @@ def _blocks(
 
 
 def _report_begin(target: LockTarget[Any], request: LockRequest) -> RequestedLock | None:
-    """Report that a call begins, except for rows of tables; return the report, where anybody listens."""
+    """Report that a call begins, except for rows of tables; return the report if anyone listens."""
     listeners = target.session.dispatch.before_lock
     if (request.entity is None and not request.named) or not listeners:
         return None
@@ -386,9 +370,9 @@ def _report_begin(target: LockTarget[Any], request: LockRequest) -> RequestedLoc
 
 
 def _end_granted(context: LockContext, call: LockCall) -> None:
-    """End a call, which is not the current one any more: the lock was granted, and is recorded.
+    """End a call, which is no longer current, after its lock was granted and recorded.
 
-    :raises UnsavedChanges: some of its rows have pending changes that collide.
+    :raises UnsavedChanges: rows have pending changes that collide.
     """
     waited = time.monotonic() - context.calls.connecting - call.started
     # Most locks have no listener.  Checked inline to save a call.
@@ -411,32 +395,38 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
             settled(call, None)
         instrumentation.report_granted(context.session(), new, lock, waited)
         _report_end(context, call, new, waited, call.unsaved)
-    except BaseException as error:  # a listener's, as an error of the call
+    except BaseException as error:  # a listener's error counts as the call's
         if call.opens:
             context.roll_back_quietly()
         _report_end(context, call, new, waited, error)
         raise
 
 
-def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -> None:
-    context = target.context
-    waited = context.calls.now() - call.started
-    context.calls.current = call.outer
-    try:
-        target.undo(call, error)
-        _report_failed(context, call, error, waited)
-    finally:
-        _report_end(context, call, (), waited, error)
-
-
-def _report_failed(
-    context: LockContext, call: LockCall, error: BaseException, waited: float
+def _fail(
+    target: LockTarget[Any], call: LockCall | None, outer: LockCall | None, error: BaseException
 ) -> None:
-    if isinstance(error, LockFailed):
-        error.waited = waited
-        for settled in context.parts.settled:
-            settled(call, error)
-        instrumentation.report_failed(context.session(), error, waited, call.request.seconds)
+    """End the call that this error has stopped, report it, and name the document in our own error.
+
+    :param call: None, or the outer call, if the error was raised before this call began.
+    """
+    context, request = target.context, target.request
+    if call is not None and call is not outer:
+        waited = context.calls.now() - call.started
+        context.calls.current = outer
+        try:
+            target.undo(call, error)
+            if isinstance(error, LockFailed):
+                error.waited = waited
+                for settled in context.parts.settled:
+                    settled(call, error)
+                instrumentation.report_failed(target.session, error, waited, call.request.seconds)
+        finally:
+            _report_end(context, call, (), waited, error)
+    if isinstance(error, DocLockError):
+        database = database_name(target.session, request.bind_arguments)
+        add_document(error, request.entity, request.ident, request.lock, database)
+    if isinstance(error, LockOrderViolation):  # the only misuse that appears only under load
+        instrumentation.report_order_violation(error)
 
 
 def _report_end(
@@ -446,7 +436,6 @@ def _report_end(
     waited: float,
     error: BaseException | None,
 ) -> None:
-    """Report the end to the listeners of ``after_lock``, once."""
     requested, call.requested = call.requested, None
     if requested is not None:
         session = context.session()

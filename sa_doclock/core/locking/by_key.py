@@ -1,7 +1,4 @@
-"""The locks of documents by their primary keys: the targets of get_entity() and get_entities().
-
-``acquire()`` calls their methods, and they return the objects that it returns.
-"""
+"""The locks of documents by their primary keys: the targets of get_entity() and get_entities()."""
 
 from __future__ import annotations
 
@@ -43,6 +40,7 @@ from ..statements import (
 )
 from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import Found
+from .locked_rows import LockedRows, objects_of
 from .read_by_key import (
     find_again,
     keys_of,
@@ -52,7 +50,6 @@ from .read_by_key import (
     refuse_several_rows,
     several_rows,
 )
-from .rows import LockedRows, objects_of
 from .unsaved_changes import refuse_unsaved
 from .wait_limit import WaitLimit
 
@@ -74,27 +71,25 @@ def identities_of(mapper: Mapper[Any], idents: Iterable[Any]) -> list[Identity]:
 
 
 def single_key(identities: Sequence[Identity]) -> Any:
-    """Return the key of the only document, for the words of an error; None where there are more."""
+    """Return the key of the only document, for an error; None if there are several."""
     return public_key(identities[0]) if len(identities) == 1 else None
 
 
 class _RowsByKey(LockedRows[T]):
-    """Rows of ``request.mapper`` by ``request.keys``."""
-
-    chosen: frozenset[Any] = frozenset()  # the relationships that the caller has an option for
-    sent: Sequence[Identity] = ()  # the keys of the statement under way, where it has not all
-    recheck = False  # pending changes have to be looked for once more, under the lock
+    chosen: frozenset[Any] = frozenset()  # the relationships for which the caller gave an option
+    sent: Sequence[Identity] = ()  # the keys of the current statement, if it does not have all
+    recheck = False  # check pending changes again, under the lock
 
     def check(self, request: LockRequest) -> None:
         session = self.session
         self.root = root = lockable_root(self.mapper)
-        parts_of(root)  # raises where the document is declared wrongly
+        parts_of(root)  # raises if the document is declared wrongly
         if request.options:
             refuse_unlockable_options(request.options)
             self.chosen = relationships_with_options(request.options)
         if self.context.options.ranks and is_row_lock(request.lock):
             self.context.ledger.check_order(root)
-        if session.identity_map or self.context.added:  # mostly not, at the first lock
+        if session.identity_map or self.context.added:  # usually false at the first lock
             self.recheck = refuse_unsaved(self.context, root, request.keys)
 
     def expire(self, request: LockRequest) -> None:
@@ -107,13 +102,12 @@ class _RowsByKey(LockedRows[T]):
             self.recheck |= refuse_unsaved(self.context, self.root, keys)
 
     def before_load(self) -> None:
-        """Refuse changes of a listener of the engine, as those of one for "expire"."""
+        """Refuse changes by a listener of the engine, like those by a listener for "expire"."""
         if any(states_to_flush(self.session)):
             keys = frozenset(self.sent or self.request.keys)
             self.recheck |= refuse_unsaved(self.context, self.root, keys)
 
     def forget_vanished(self, key: Identity) -> None:
-        """Take an object whose row is gone out of the session, as ``Session.get()`` does."""
         header = self.session.identity_map.get(self.mapper.identity_key_from_primary_key(key))
         if header is not None:
             self.session.expire(header)
@@ -123,9 +117,10 @@ class _RowsByKey(LockedRows[T]):
     def give_up_others(
         self, locked: Iterable[Identity], found: Collection[Identity], request: LockRequest
     ) -> None:
-        """Release rows of the root's table that are locked, and are of another class.
+        """Release locked rows of the root's table that belong to another class.
 
-        Only the end of the transaction releases them; where it is not ours, the ledger has them.
+        Only the end of the transaction releases them; if that is not ours to end, the ledger
+        records them.
 
         :param locked: the keys of the rows that were locked before the entity was read.
         """
@@ -139,10 +134,10 @@ class _RowsByKey(LockedRows[T]):
             self.context.ledger.record((self.root.class_, identity), request.lock)
 
     def record_rows(self, actual: Collection[Identity], request: LockRequest) -> None:
-        """Record the rows that were locked, by the keys that they have.
+        """Record the locked rows by the keys in the rows.
 
-        Such a key may be another than the one that was asked for, 1 for "1".  Then the session may
-        know the row, and nothing of it was expired before the lock.
+        Such a key may differ from the requested one: 1 for "1".  The session may have loaded that
+        row and not have expired it before the lock.
         """
         ledger, root = self.context.ledger, self.root.class_
         unexpected = set(actual).difference(request.keys)
@@ -162,7 +157,7 @@ class _RowsByKey(LockedRows[T]):
 
 @mapper_cache
 def _in_one_statement(mapper: Mapper[Any], *, whole_row: bool, has_options: bool) -> bool:
-    """Return whether one SELECT can do it: options may leave columns out, or add subqueries."""
+    """Return whether one SELECT suffices: options may leave columns out, or add subqueries."""
     return not (whole_row and has_options) and not spans_rows(mapper, undeferred=has_options)
 
 
@@ -209,7 +204,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         return select_by_key(self.mapper, lock, self.chosen)
 
     def read(self, statement: Select[Any]) -> Found:
-        # Not by parameters_by_key(), which every lock of one document would call.
+        # Not parameters_by_key(): every lock of one document would pay for the call.
         parameters = dict(zip(key_names(self.mapper), self.request.keys[0], strict=True))
         options = self.request.options
         session, check = self.session, self.before_load
@@ -230,7 +225,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             return None
         row: T = found.rows[0]
         state = instance_state(row)
-        assert state.key is not None  # it was loaded
+        assert state.key is not None  # it is loaded
         key = state.key[1]
         if self.recheck or key not in request.keys:
             self.record_rows((key,), request)
@@ -247,7 +242,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     _left_out: frozenset[Identity] = frozenset()
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
-        # By the keys of the rows, which need not be the requested ones.
+        # The keys in the rows, which may differ from the requested ones.
         self._left_out |= {identity for _, identity in documents}
         return True
 
@@ -351,5 +346,5 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
 
 
 def _distinct(found: Iterable[T]) -> list[T]:
-    """Return each object once: to the database, two keys may be one."""
+    """Return each object once: the database may consider two keys equal."""
     return list({id(row): row for row in found}.values())

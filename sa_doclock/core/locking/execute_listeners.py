@@ -1,4 +1,4 @@
-"""do_orm_execute listeners of the program, which may change a statement that locks, or answer it."""
+"""do_orm_execute listeners of the program, which may change or answer a locking statement."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from ..transaction import LockContext
 def checked_listeners(
     context: LockContext, expire: Callable[[], None], *, row_lock: bool
 ) -> Iterator[None]:
-    """Check the statements of this block as the listeners of this session leave them.
+    """Check the statements of this block after the session's listeners.
 
-    :param expire: expires the documents once more; listeners may have read them before the lock.
-    :param row_lock: one of the statements must carry the lock; else it is the transaction's.
-    :raises LockNotSupported: one has added an option that reads details by a locking statement.
+    :param expire: expires the documents again; listeners may have read them before the lock.
+    :param row_lock: one of the statements must contain the lock; otherwise the transaction has it.
+    :raises LockNotSupported: a listener added an option that reads details by a locking statement.
     :raises LockMisuse: none of the statements, or none with the lock, was sent.
     """
     listener = _Listener(context, expire, row_lock=row_lock)
@@ -39,15 +39,15 @@ def checked_listeners(
         yield
     if not listener.sent:
         raise LockMisuse(
-            "a do_orm_execute listener has answered the statement that locks, or has replaced it "
-            "by one without the lock; let it leave statements with a with_for_update() alone"
+            "a do_orm_execute listener answered the locking statement, or replaced it by one "
+            "without the lock: do not change statements with a with_for_update() there"
         )
 
 
 class _Listener:
-    """Listens to the statements of one call for a lock.
+    """Listens to the statements of one lock call.
 
-    :ivar sent: one of the statements has locked.
+    :ivar sent: a locking statement was sent.
     """
 
     def __init__(self, context: LockContext, expire: Callable[[], None], *, row_lock: bool) -> None:
@@ -56,9 +56,9 @@ class _Listener:
         self.sent = False
 
     def check(self, state: ORMExecuteState) -> Result[Any] | None:
-        """Check one statement as the listeners of the program have made it."""
+        """Check a statement after the program's listeners have changed it."""
         if self._calls.current is not self._call:
-            return None  # of an inner call; or an interruption has come before this was removed
+            return None  # of an inner call, or this was not removed because of an interruption
         statement = state.statement
         loads = state.is_column_load or state.is_relationship_load
         if loads or not isinstance(statement, Select):
@@ -81,7 +81,7 @@ class _Listener:
             raise
         self.sent = True
         if self._call is not None and isinstance(self._call.met, LockNotAvailable):
-            self._call.met = None  # the listener has tried again, and has the lock
+            self._call.met = None  # the listener tried again, and got the lock
         return result
 
 
@@ -97,8 +97,8 @@ def _checked(statement: Select, entities: Sequence[Any]) -> Select:  # type: ign
     except LockNotSupported as error:
         raise LockNotSupported(f"a do_orm_execute listener has added {error}") from None
     if not entities:
-        # It finds or locks the rows, and SQLAlchemy refuses options of attributes in it.  Another
-        # one reads the rows, which the listener sees too.
+        # This statement finds or locks the rows, and SQLAlchemy refuses attribute options in it.  A
+        # later one reads the rows; the listener sees it too.
         return with_options(statement, [o for o in options if isinstance(o, LoaderCriteriaOption)])
     if undefers(options) and any(spans_rows(entity, undeferred=True) for entity in entities):
         raise LockNotSupported(

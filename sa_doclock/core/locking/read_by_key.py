@@ -1,7 +1,7 @@
-"""Documents read by their primary keys without a lock: plain reads, dirty reads, and documents held already.
+"""Documents read by their primary keys without a lock: plain reads, dirty reads, and held documents.
 
-``get_entity()`` and ``get_entities()`` call it where they take no lock, and the targets of ``by_key``
-for documents that a lock covers already.  Each function returns the objects of the session.
+``get_entity()`` and ``get_entities()`` call it if they take no lock, and the targets of ``by_key``
+for documents that a held lock covers.  Each function returns the session's objects.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from ..transaction import (
     database_name,
 )
 from .acquire import Found
-from .rows import objects_of
+from .locked_rows import objects_of
 
 
 def read_one(context: LockContext, request: LockRequest) -> Any:
-    """Read as ``Session.get()`` does; a dirty read where the database has such.
+    """Read as ``Session.get()`` does, or by a dirty read if the database has one.
 
-    :raises LockMisuse: the key has found several rows.
+    :raises LockMisuse: the key found several rows.
     """
     mapper: Any = request.mapper
     session, lock = context.session(), request.lock
@@ -66,7 +66,7 @@ def read_one(context: LockContext, request: LockRequest) -> Any:
 def read_entities(context: LockContext, request: LockRequest) -> list[Any]:
     """Read the rows of get_entities(), in ascending key order.
 
-    :raises LockMisuse: a key has found several rows.
+    :raises LockMisuse: a key found several rows.
     """
     mapper: Any = request.mapper
     found = read_many(context, mapper, request.keys, request, request.lock)
@@ -101,17 +101,17 @@ def read_many(
 
 
 def read_held_one(context: LockContext, request: LockRequest) -> Any:
-    """Return a document that is held already: as it is, if nothing has to be loaded."""
+    """Return a held document, unchanged if nothing needs loading."""
     known, to_read = _known(context, request, request.keys[0])
     if to_read is None:
         return known
     statement = select_by_key(to_read, LockOptions.None_)
     found = _read(context, statement, parameters_by_key(to_read, request.keys[0]), request)
-    return found[0] if found else None  # a key that is held is that of one row
+    return found[0] if found else None  # the key of a held lock belongs to one row
 
 
 def read_held(context: LockContext, request: LockRequest, keys: Iterable[Identity]) -> list[Any]:
-    """Return documents that are held already, in any order."""
+    """Return held documents, in any order."""
     found: list[Any] = []
     unread: dict[Mapper[Any], list[Identity]] = defaultdict(list)
     for key in keys:
@@ -128,16 +128,16 @@ def read_held(context: LockContext, request: LockRequest, keys: Iterable[Identit
 def _known(
     context: LockContext, request: LockRequest, key: Identity
 ) -> tuple[Any, Mapper[Any] | None]:
-    """Return the object of a held row, and the class that it is to be read as; None if it is loaded.
+    """Return the object of a locked row, and the class to read it as, or None if it is loaded.
 
-    One that has expired is read as its own class: the columns of that have expired too.
+    An expired object is read as its own class, whose columns have expired too.
     """
     mapper: Any = request.mapper
     known = context.session().identity_map.get(mapper.identity_key_from_primary_key(key))
     if not isinstance(known, mapper.class_) or request.options:
         return known, mapper
     state = instance_state(known)
-    # Mostly nothing has ever expired, which is found out without a call.
+    # Usually nothing has expired.  Checked inline to save a call.
     if not (state.expired_attributes and has_expired(state, mapper)):
         return known, None
     return known, state.manager.mapper
@@ -160,7 +160,7 @@ def keys_of(mapper: Mapper[Any], found: Iterable[Any]) -> list[Identity]:
 
 
 def several_rows(key: Identity, found: Sequence[Identity]) -> LockMisuse:
-    """Return the error of a key that has found several rows, which have these keys."""
+    """Return the error of a key that found several rows, which have these keys."""
     keys = ", ".join(key_text(public_key(identity)) for identity in found[:3])
     return LockMisuse(
         f"the database has {len(found)} rows for the key {key_text(public_key(key))}, such as "
@@ -172,7 +172,7 @@ def several_rows(key: Identity, found: Sequence[Identity]) -> LockMisuse:
 def refuse_several_rows(
     session: Session, root: Mapper[Any], keys: Iterable[Identity], found: Collection[Identity]
 ) -> None:
-    """Look for a key that has found several of these rows, where only the database can tell.
+    """Refuse a key that found several of these rows, if only the database can tell.
 
     :raises LockMisuse: there is one.
     """
@@ -189,7 +189,7 @@ def refuse_several_rows(
 
 
 def why_hidden(connection: TransactionConnection, plan: LockPlan) -> str | None:
-    """Return why the database may hide a row that can be read from a lock; None: it hides none."""
+    """Return why the database may hide a readable row from a lock, or None."""
     if plan.table is None or not is_row_lock(connection.row_lock(plan)):
         return None
     return plan.strategy.hides_rows(connection.connection, plan.table)
@@ -205,8 +205,8 @@ def find_again(
 ) -> Found | None:
     """Return the rows that a lock finds now for these keys, after it found none; None: still none.
 
-    :param lock_again: locks the rows once more.
-    :raises LockNotSupported: one of them can be read, and cannot be locked.
+    :param lock_again: locks the rows again.
+    :raises LockNotSupported: one of them can be read, but not locked.
     """
     why = why_hidden(connection, plan) if missing else None
     if why is None:

@@ -1,9 +1,8 @@
-"""The target of a select that with_lock() has made: the session executes it, and gets its Result.
+"""The target of a select made by with_lock(): the session executes it, and gets its Result.
 
-A statement that reads the header's table alone locks and loads in one go.  One that
-reads more (joined inheritance, a join) is locked by its keys first and read after: a
-locking SELECT shows the other tables as they were before its wait, and where there is no
-``FOR UPDATE OF`` it would lock their rows along.
+A statement that reads only the header's table locks and loads at once.  One that reads more (joined
+inheritance, a join) is locked by its keys first and read afterwards: a locking SELECT shows the
+other tables as of before its wait, and without ``FOR UPDATE OF`` it would lock their rows too.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ from ..statements import (
 )
 from ..transaction import LockContext, LockPlan, LockRequest
 from .acquire import Found
-from .rows import LockedRows
+from .locked_rows import LockedRows
 from .unsaved_changes import refuse_unsaved
 from .wait_limit import WaitLimit
 
@@ -73,12 +72,13 @@ Run = Callable[[Select[Any]], Result[Any]]
 class RowsOfSelect(LockedRows[Result[Any]]):
     """The rows that a statement made by with_lock() returns.
 
-    :param request: its ``bind_arguments`` are those of the caller, with mapper and clause.
+    :param request: its ``bind_arguments`` are the caller's, with mapper and clause.
     """
 
     _beside: Sequence[ColumnElement[Any]] | None = ()
-    """The columns of the statement that locks which are read for it alone, and not returned; None: it
-    may lock no row whatever it reads, and the rows are locked by their keys."""
+    """Columns that the locking statement reads only for the lock, and does not return; None: it may
+    lock no row whatever it reads, and the rows are locked by their keys.
+    """
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             self.context.ledger.check_order(root_of(self.mapper))
 
     def _check_changed(self) -> None:
-        """Check the statement once more, which the program has changed since with_lock()."""
+        """Check the statement again, because the program has changed it since with_lock()."""
         locked = self._locked
         refuse_other_lock(self._statement, locked)
         if locked.eager:
@@ -124,7 +124,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         self.expire_loaded(root_of(self.mapper), None)
 
     def record(self, found: Found, request: LockRequest) -> Result[Any]:
-        """Record the headers that were locked, and return the rows.
+        """Record the locked headers, and return the rows.
 
         :raises UnsavedChanges: one of the documents has pending changes; it is locked then.
         """
@@ -138,7 +138,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             for identity in dict.fromkeys(found.keys)
             if not ledger.covers((root.class_, identity), request.lock)
         ]
-        # Also of a listener just now.
+        # A listener may just have changed one.
         if newly and any(states_to_flush(self.session)):
             refuse_unsaved(self.context, root, frozenset(newly), ask=True)
         for identity in newly:
@@ -162,7 +162,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
     def under_lock(self, lock: LockOptions) -> Select[Any]:
         """Return the statement with this lock.
 
-        It is another than its own in a batch, or with a lock_timeout of 0; and on SQL Server for
+        The lock differs from its own in a batch, or with a lock_timeout of 0; and on SQL Server for
         a SharedRead in a transaction that is open at READ COMMITTED.
         """
         if lock is self._locked.lock:
@@ -173,7 +173,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         entity, statements = self._locked.entity, limit.strategy.statements
         key = key_columns(entity)
         again = _without_lock(self._statement, entity)
-        most = statements.max_parameters.keys // 2  # the rest is the program's
+        most = statements.max_parameters.keys // 2  # leaves the rest to the program
         most = min(most, parameters_for_keys(statements, len(key)))
         identities, order = self._lock_keys(key, limit, most, whole_row=whole_row)
         self._beside = ()
@@ -186,7 +186,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
     ) -> tuple[Sequence[Identity], Sequence[Identity]]:
         """Lock the headers of a statement that reads other rows too.
 
-        :param most: the number of parameters that the keys of one statement may have.
+        :param most: the number of parameters for the keys of one statement.
         :returns: the keys of the headers, and those of all rows in the order of the statement.
         """
         run, entity, statement = self._run, self._locked.entity, self._statement
@@ -200,7 +200,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             columns = [*key, *beside]
             found = limit.send(lambda lock: only_columns(self.under_lock(lock), columns), keys_of)
             return list(dict.fromkeys(found)), found
-        # FOR UPDATE would lock all tables of the join, so the keys of the rows to lock are read before.
+        # FOR UPDATE would lock all tables of the join: read the keys of the rows first.
         root = root_of(self.mapper)
         candidates = drop_lock(only_columns(statement, key), entity)
         candidates = add_candidate_hint(candidates, entity, limit.lock, limit.strategy)
@@ -234,14 +234,14 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         left, ordered, limited = Counter(order), [], has_limit(statement)
         for identity in order:
             left[identity] -= 1
-            # Of a join there may be more rows now, which come after the found ones.
+            # A join may have more rows by now, which follow the found ones.
             count = 1 if left[identity] or limited else len(rows[identity])
             ordered += [rows[identity].popleft() for _ in range(min(count, len(rows[identity])))]
         found[:] = ordered
         return result.columns(*range(width))
 
     def read(self, statement: Select[Any]) -> Found:
-        """Return the rows, and the keys of the entity that is locked among them."""
+        """Return the rows, and the keys of the locked entity among them."""
         result = self._run(statement)
         headers = objects_at(self._places, buffer_rows(result))
         identities: list[Any]
@@ -276,9 +276,8 @@ def _reads_more(statement: Select[Any]) -> bool:
 
 
 def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:
-    """Return the SELECT of the same rows without the lock, to which their keys are added."""
     joined = set(tables_within(statement.get_final_froms())) - set(tables_of(entity))
-    if not joined:  # a row a key, so the keys tell all
+    if not joined:  # each key has one row, so the keys suffice
         return drop_lock(statement, entity).limit(None).offset(None)
     if has_offset(statement):
         raise LockNotSupported(
@@ -288,7 +287,7 @@ def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:
 
 
 def _candidates(run: Run, keys: Select[Any], *, skips_some: bool) -> list[Identity]:
-    """Return the keys of the rows to lock, as they are before the lock."""
+    """Return the keys of the rows to lock, as of before the lock."""
     if skips_some:
         raise LockNotSupported(
             "SKIP LOCKED with LIMIT is not supported here for a join, or for a table whose columns "

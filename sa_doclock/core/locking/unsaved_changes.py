@@ -1,4 +1,4 @@
-"""The refusal of a lock on a document that has pending changes: the fresh read would overwrite them."""
+"""The refusal of a lock on a document with pending changes: the fresh read would overwrite them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def refuse_unsaved(
 ) -> bool:
     """Check that none of these documents has pending changes in the session.
 
-    :param ask: whether the database may be asked which document a row belongs to.
-    :returns: whether it would have to be asked, which is to be done under the lock.
+    :param ask: whether to ask the database to which document a row belongs, if necessary.
+    :returns: whether it must be asked, which is to be done under the lock.
     """
     resolver = HeaderResolver(context.session(), root, ask=ask)
     postponed = False
@@ -57,7 +57,7 @@ def _refuse_others(
 ) -> None:
     """Refuse pending changes of classes that map another object for a table of these documents.
 
-    Where the class does not map the foreign key to the header, nobody knows whose part the row is.
+    If the class does not map the foreign key to the header, the row may belong to any of them.
     """
     for state in loaded.pending_others():
         names = header_by_name(state.mapper, root)
@@ -80,7 +80,7 @@ def _headers_of(
     identities: Collection[Identity],
     resolver: HeaderResolver,
 ) -> frozenset[Identity]:
-    """Return its own key, of a header of these identities; else the headers that it is a part of."""
+    """Return the object's own key if it is among these headers, else the headers of the part."""
     if role.header and (own := header_identity(state, root)) in identities:
         return frozenset({own})
     return resolver.headers(state) if role.parts else frozenset()
@@ -89,9 +89,9 @@ def _headers_of(
 def _may_be_others(
     loaded: DocumentIndex, role: Role, state: InstanceState[Any], headers: Collection[Identity]
 ) -> bool:
-    """Return whether a part may be of other documents than these, as loaded attributes tell.
+    """Return whether a part may belong to other documents too, as far as loaded attributes show.
 
-    Another transaction may have moved the owner of a part of a part, where it is not held.
+    Another transaction may have moved the owner of a part of a part that is not locked.
     """
     through_others = bool(role.parts) and role.direct is None
     moved = through_others and state.key is not None and not loaded.are_fresh(headers)
@@ -105,9 +105,9 @@ def _refuse_equal_keys(
     resolver: HeaderResolver,
     others: Mapping[Identity, Collection[InstanceState[Any]]],
 ) -> bool:
-    """Return whether the database may know one of the other keys as one of these identities.
+    """Return whether the database may consider another key equal to one of these.
 
-    :raises UnsavedChanges: it was asked, and does.
+    :raises UnsavedChanges: it does; the server was asked.
     """
     if not others or compares_in_python(root):
         return False
@@ -124,7 +124,7 @@ def _refuse_first(
     refused: Collection[InstanceState[Any]],
     identities: Collection[Identity],
 ) -> NoReturn:
-    """Raise UnsavedChanges for the first of these objects, the headers of these identities first."""
+    """Raise UnsavedChanges for the first of these objects, headers with these keys first."""
     ordered = in_session_order(session, refused, lambda state: state)
     for state in ordered:
         if is_row_of_root(state.mapper, root) and header_identity(state, root) in identities:

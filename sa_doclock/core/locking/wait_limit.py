@@ -1,4 +1,4 @@
-"""WaitLimit: how long the statements of one lock may wait, and the server's setting that limits them."""
+"""WaitLimit: how long the statements of one lock may wait, and the server's setting for it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from ..transaction import LockPlan, TransactionConnection
 R = TypeVar("R")
 
 Statement = Callable[[LockOptions], Select[Any]]
-"""Returns the SELECT that carries this lock."""
+"""Returns the SELECT with this lock."""
 
-# A statement by key is the same object every time, and so it is with its limit: SQLAlchemy keeps
-# its facts about a statement on the object.  An entry lives as long as its statement.
-# Threads: an entry is one tuple, read and replaced at once; of two threads' statements, which do
-# the same, the later one stays.
+# A statement by key, and its variant with a limit, must be the same object every time: SQLAlchemy
+# caches facts about a statement on the object.  An entry lives as long as its statement.
+# Threads: an entry is one tuple, replaced as a whole; two threads build equivalent statements.
 _last: WeakKeyDictionary[Select[Any], tuple[ref[LockStrategy], float, Select[Any]]]
 _last = WeakKeyDictionary()
 
@@ -34,14 +33,14 @@ _last = WeakKeyDictionary()
 class WaitLimit(NamedTuple):
     """The limit of the wait for one lock.
 
-    A server takes it in one or both of two ways: as a setting of the connection, by :meth:`around`, or
-    in the text of the statement, by :meth:`timed`.  Where a limit of the server's own ends the wait
+    A server takes it in one or both of two ways: as a setting of the connection, by :meth:`around`,
+    or in the text of the statement, by :meth:`timed`.  If a limit of the server ends the wait
     first, :meth:`again` has the rest.
 
-    :ivar lock: the lock that the statements carry.
-    :ivar seconds: None as the server is configured.
-    :ivar call: which has met no error where another try is made.
-    :ivar spent: the seconds that the tries before this one have taken.
+    :ivar lock: the lock in the statements.
+    :ivar seconds: None: the server's own limit.
+    :ivar call: its error is reset before another try.
+    :ivar spent: the seconds that earlier tries have taken.
     """
 
     strategy: LockStrategy
@@ -56,7 +55,8 @@ class WaitLimit(NamedTuple):
     ) -> AbstractContextManager[None]:
         """Return the block in which the server limits the waits on this connection.
 
-        A named lock has its limit in its own statement, and the program's own statement as it says.
+        A named lock has its limit in its own statement, and the program's own statement its own
+        limit.
         """
         if request.mapper is None or request.as_is:
             return nullcontext()
@@ -68,33 +68,40 @@ class WaitLimit(NamedTuple):
 
     def timed(self, statement: Select[Any]) -> Select[Any]:
         """Return the statement with the limit in its text, where the dialect writes it there."""
-        strategy, waits = self.strategy, self.strategy.waits
-        if type(waits).timed is LockWaits.timed:
-            return statement
-        left = self.left()
+        strategy, left = self.strategy, self.left()
         last = _last.get(statement)
         if last is not None and last[0]() is strategy and last[1] == left:
             return last[2]
-        timed = waits.timed(statement, self.lock, left)
-        if timed is not statement:  # which would keep itself alive
+        timed = strategy.waits.timed(statement, self.lock, left)
+        if timed is not statement:  # a cached value would keep its own key alive
             _last[statement] = ref(strategy), left, timed
         return timed
 
     def left(self) -> float:
-        """Return the seconds that are left of the limit; 0 where the server's own alone counts."""
+        """Return the remaining seconds of the limit; 0 if only the server's own applies."""
         return 0.0 if self.seconds is None else self.seconds - self.spent
 
-    def send(self, statement_for: Statement, run: Callable[[Select[Any]], R]) -> R:
-        """Run the locking statement, with its time limit inlined where the dialect can.
+    def send(
+        self,
+        statement_for: Statement,
+        run: Callable[[Select[Any]], R],
+        first: Select[Any] | None = None,
+    ) -> R:
+        """Run the locking statement, with its time limit in the text where the dialect can write it there.
 
+        :param first: the statement of the first try, where it is made already.
         :raises LockNotAvailable: the row was held all the time.
-        :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
+        :raises sqlalchemy.exc.OperationalError: the statement itself was too slow.
         """
         limit: WaitLimit = self
+        in_text = type(self.strategy.waits).timed is not LockWaits.timed
         while True:
-            statement, started = statement_for(limit.lock), time.monotonic()
+            statement = statement_for(limit.lock) if first is None else first
+            first, started = None, time.monotonic()
             try:
-                return run(statement if limit.seconds is None else limit.timed(statement))
+                if in_text and limit.seconds is not None:
+                    statement = limit.timed(statement)
+                return run(statement)
             except DBAPIError as error:
                 again = limit.again(error, time.monotonic() - started)
                 if again is None:
@@ -102,11 +109,11 @@ class WaitLimit(NamedTuple):
             limit = again
 
     def again(self, error: DBAPIError, waited: float) -> WaitLimit | None:
-        """Return the limit of one more try, after this error of one; None: there is no other.
+        """Return the limit of one more try after this error; None: there is none.
 
-        If the server's own limit for locks is shorter, it waits again for the rest of the time.  If a limit
-        for whole statements ended it, the statement may have been slow by itself: one last try without
-        waiting shows whether a lock is held.
+        If the server's own limit for locks is shorter, it waits again for the remaining time.  If a
+        limit for whole statements ended it, the statement itself may have been slow: one last try
+        without waiting shows whether a lock is held.
         """
         errors, seconds = self.strategy.errors, self.seconds
         row, again = errors[code_of(errors, error)], self._replace(spent=self.spent + waited)
@@ -128,7 +135,7 @@ class WaitLimit(NamedTuple):
         return again
 
     def _may_be_slow(self, error: DBAPIError) -> bool:
-        """Return whether a limit of whole statements ended it with no lock in the way, perhaps."""
+        """Return whether a limit for whole statements may have ended it without a lock in the way."""
         if LockOptions.NoWait in self.lock:
             return False
         if isinstance(error, LockNotAvailable):  # our own limit, too short for a busy server

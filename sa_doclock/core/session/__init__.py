@@ -1,4 +1,4 @@
-"""The session of the core: its methods that lock, and the session events that it listens to."""
+"""The session of the core: its locking methods, and its listeners for session events."""
 
 from .core_session import CoreSession, HeldLocks
 from .hooks import commits_of, context_of

@@ -42,7 +42,7 @@ class CoreSession(LockMethods):
     def save_changes(self) -> None:
         """Flush; then commit, unless the caller opened the transaction or a savepoint.
 
-        "Opened" is ``session.begin()``: a transaction that began by itself, with a lock or an
+        "Opened" means ``session.begin()``: a transaction that autobegin started, by a lock or an
         earlier read, is committed, and its locks are released.
 
         Example::
@@ -51,7 +51,7 @@ class CoreSession(LockMethods):
             order.total += 1
             session.save_changes()
 
-        :raises LockFailed: a deadlock or conflict that the server found only now.
+        :raises LockFailed: the server found a deadlock or conflict only now.
         """
         context = self._context
         if context.transaction.condition is not Condition.OPEN:
@@ -65,17 +65,17 @@ class CoreSession(LockMethods):
                 self.commit()
 
     def release_locks(self) -> None:
-        """Roll back, so that every lock is released; pending changes are lost with it.
+        """Roll back, so that every lock is released and pending changes are lost.
 
-        Does nothing where there is no transaction.
+        Without a transaction, it does nothing.
 
         Example::
 
             order = session.get_one_entity(Order, 42, LockOptions.SharedRead)
             session.release_locks()
 
-        :raises LockMisuse: the caller opened the transaction by ``begin()``, or a savepoint:
-            it is the caller's to end.
+        :raises LockMisuse: the caller opened the transaction by ``begin()``, or a savepoint, and
+            must end it.
         """
         parent = self._context.transaction.parent
         if parent is not None:
@@ -89,7 +89,6 @@ class CoreSession(LockMethods):
             self.rollback()
 
     def _ends_here(self) -> bool:
-        """Return whether there is no transaction, or one that began by itself."""
         if self.in_nested_transaction():
             return False
         transaction = self.get_transaction()
@@ -111,7 +110,7 @@ class CoreSession(LockMethods):
 
 
 class HeldLocks(Mapping[DocumentKey, LockOptions]):
-    """The locks of a session's transaction, of whichever it is in when the mapping is read."""
+    """The locks of a session's current transaction, at the time when the mapping is read."""
 
     def __init__(self, session: CoreSession) -> None:
         self._session = session
@@ -135,7 +134,8 @@ class HeldLocks(Mapping[DocumentKey, LockOptions]):
 def _locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, LockOptions]:
     """Return the locks that the session holds.
 
-    :param ask: ask the server where a statement may have ended the transaction; else the known state.
+    :param ask: ask the server if a statement may have ended the transaction; else return the known
+        state.
     """
     context = context_of(session)
     root = session.get_transaction()
@@ -143,7 +143,7 @@ def _locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, L
         return context.connections.prepared_locks(context.ledger.held)
     context.end_if_over()
     if root is None or context.transaction.is_over():
-        return MappingProxyType({})  # nothing is sent here; the next use of the session rolls back
+        return MappingProxyType({})  # sends nothing; the next use of the session rolls back
     context.transaction.check_locks(ask=ask)
     if ask:
         context.transaction.verify()

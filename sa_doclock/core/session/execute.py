@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Insert, Result, Select, event, inspect
+from sqlalchemy import Insert, Result, Select, event, insert, inspect, update
 from sqlalchemy.orm import FromStatement, Mapper, ORMExecuteState, Session
 
 from ...sqlalchemy_internals import (
@@ -31,7 +31,7 @@ from .hooks import SessionWithContext, context_of
 
 
 class ExecutingSession(SessionWithContext):
-    """A Session that looks at the statements that it executes."""
+    """A Session that examines the statements that it executes."""
 
     def bulk_save_objects(self, objects: Iterable[object], *args: Any, **kwargs: Any) -> None:
         """See ``Session.bulk_save_objects()``."""
@@ -48,27 +48,26 @@ class ExecutingSession(SessionWithContext):
         """See ``Session.bulk_insert_mappings()``."""
         self._context.transaction.refuse_write()
         mappings = list(mappings)
-        with self._around_rows(mapper, mappings, insert=True):
+        with self._around_rows(insert(inspect(mapper).mapper.class_), mappings):
             super().bulk_insert_mappings(mapper, mappings, *args, **kwargs)
 
     def bulk_update_mappings(self, mapper: Any, mappings: Iterable[dict[str, Any]]) -> None:
         """See ``Session.bulk_update_mappings()``."""
         self._context.transaction.refuse_write()
         mappings = list(mappings)
-        with self._around_rows(mapper, mappings, insert=False):
+        with self._around_rows(update(inspect(mapper).mapper.class_), mappings):
             super().bulk_update_mappings(mapper, mappings)
 
     def _around_rows(
-        self, mapper: Any, rows: list[dict[str, Any]], *, insert: bool
+        self, statement: Any, rows: list[dict[str, Any]]
     ) -> AbstractContextManager[object]:
-        guard, guarded = self._context.parts.guard, None
-        if guard is not None:
-            guarded = guard.around_rows(inspect(mapper).mapper, rows, insert=insert)
+        guard, how = self._context.parts.guard, {"execution_options": {"autoflush": False}}
+        guarded = guard.around_dml(statement, rows, how) if guard is not None and rows else None
         return _around_bulk(self._context, guarded)
 
     if not TYPE_CHECKING:
-        # The signatures are Session's, with all their overloads.  Not a do_orm_execute
-        # listener, which every statement and every lazy load would pay for.
+        # The signatures are Session's, with all their overloads.  A do_orm_execute listener instead
+        # would cost every statement and every lazy load.
 
         def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.execute()``."""
@@ -88,7 +87,6 @@ class ExecutingSession(SessionWithContext):
     def _execute_ours(
         self, statement: Any, params: Any, arguments: Mapping[str, Any]
     ) -> Result[Any] | None:
-        """Execute a statement that locks or writes; return None for any other."""
         if "bind_arguments" in arguments:
             self._note_bind(arguments["bind_arguments"])
         if (
@@ -97,7 +95,7 @@ class ExecutingSession(SessionWithContext):
             and LOCK_OPTION not in statement.get_execution_options()
             and not execute_listeners(self)
         ):
-            return None  # as most statements, and each lazy load
+            return None  # most statements, and every lazy load
         written = written_out(statement)
         if not isinstance(written, Select):
             refuse_nested_lock(written)
@@ -108,45 +106,44 @@ class ExecutingSession(SessionWithContext):
     def _execute_other(
         self, statement: Any, written: Any, params: Any, arguments: Mapping[str, Any]
     ) -> Result[Any] | None:
-        """Execute a statement that writes, or that is a part's; return None for any other."""
         listens_last = bool(execute_listeners(self)) and self._listen_last()
         if getattr(written, "is_dml", False):
             self._context.transaction.refuse_write()
             if listens_last:
-                return None  # the listeners' statement is checked
+                return None  # _after_listeners() checks the final statement
             run = partial(super().execute, statement, params)
             return _execute_dml(self._context, written, params, arguments, run)
         execute = _executor_of(self._context, self, written)
         if execute is None:
             self._note_foreign(written)
-        elif not listens_last:  # else the part executes the listeners' statement
+        elif not listens_last:  # otherwise the part executes the final statement
             run = partial(super().execute, params=params, **arguments)
             options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
             return execute(run, options, binds or {})
         before = pending_changes(self) if listens_last else NO_CHANGES
         if before is NO_CHANGES:
             return None
-        # Listeners may make a lock of it, and change its rows.
+        # Listeners may turn it into a lock, and change its rows.
         options = {**arguments.get("execution_options", {}), PENDING_BEFORE: before}
         return super().execute(statement, params, **{**arguments, "execution_options": options})
 
     def _listen_last(self) -> bool:
-        """Have the statement looked at once more, as the listeners of the program have made it.
+        """Have _after_listeners() called after the program's listeners.
 
-        :returns: False within a call for a lock, in which nothing is looked at once more.
+        :returns: False within a lock call, which checks its own statements.
         """
         if self._context.calls.current is not None:
             return False
         listeners = [*execute_listeners(self)]
         if listeners[-1] is not _after_listeners:
-            allow_listening([self], "do_orm_execute")  # also while a listener executes a statement
+            allow_listening([self], "do_orm_execute")  # even while a listener executes a statement
             if _after_listeners in listeners:
                 event.remove(self, "do_orm_execute", _after_listeners)
             event.listen(self, "do_orm_execute", _after_listeners)
         return True
 
     def _note_foreign(self, written: Any) -> None:
-        """Note a statement that the library cannot read, as text() or DDL."""
+        """Note a statement that the library cannot read, such as text() or DDL."""
         if is_built(written):
             return
         context = self._context
@@ -165,8 +162,7 @@ class ExecutingSession(SessionWithContext):
     ) -> Result[Any]:
         own_options = arguments.get("execution_options", {})
         binds = dict(arguments.get("bind_arguments") or {})
-        # Expiring works as populate_existing in a plain Session, and does not overwrite
-        # pending changes elsewhere.
+        # Expiring works like populate_existing, and does not overwrite pending changes elsewhere.
         options = {**own_options, "populate_existing": False, LOCK_OPTION: None}
         ours = {"params": params, "execution_options": options, "bind_arguments": binds}
         run = partial(super().execute, **{**arguments, **ours})
@@ -182,7 +178,7 @@ class ExecutingSession(SessionWithContext):
             given=given,
         )
         target = RowsOfSelect(self._context, request, statement, locked, run, own_options)
-        if target.request is not request:  # every statement of it runs where it was routed to
+        if target.request is not request:  # the router's database executes all of it
             binds.update(target.request.bind_arguments)
         return acquire(target)
 
@@ -198,7 +194,7 @@ def _around_bulk(
 ) -> Iterator[None]:
     """Return the block around a bulk method.
 
-    :param guarded: the guard's own.
+    :param guarded: the guard's block.
     """
     with ExitStack() as stack:
         if guarded is not None:
@@ -215,7 +211,7 @@ def _execute_dml(
     arguments: Mapping[str, Any],
     run: Callable[..., Result[Any]],
 ) -> Result[Any]:
-    """Execute an INSERT, UPDATE or DELETE, checked.
+    """Check and execute an INSERT, UPDATE or DELETE.
 
     :param run: executes it with these arguments.
     """
@@ -233,7 +229,7 @@ def _execute_dml(
             stack.enter_context(context.transaction.outbox.paused())
         noting = [stack.enter_context(block(inner, params, how)) for block in blocks]
         if isinstance(inner, Insert) and inner.select is not None:
-            # SQLAlchemy keeps the number of rows where it is told, and nothing else tells it.
+            # SQLAlchemy keeps the number of rows only with this option.
             options = {"preserve_rowcount": True, **arguments.get("execution_options", {})}
             arguments = {**arguments, "execution_options": options}
         result = run(**arguments)
@@ -243,10 +239,10 @@ def _execute_dml(
 
 
 def _after_listeners(state: ORMExecuteState) -> Result[Any] | None:
-    """Check the write, or take the lock, that the listeners of the program have made of a statement."""
+    """Check a write, or take a lock, that the program's listeners made of a statement."""
     context = context_of(cast("SessionWithContext", state.session))
     if context.calls.current is not None or locked_entity_of(state.statement) is not None:
-        return None  # its own statement
+        return None  # a statement of ours
     written = written_out(state.statement)
     if getattr(written, "is_dml", False):
         return _execute_dml_of(context, state, written)
@@ -259,11 +255,11 @@ def _after_listeners(state: ORMExecuteState) -> Result[Any] | None:
 
 
 def _execute_dml_of(context: LockContext, state: ORMExecuteState, written: Any) -> Result[Any]:
-    """Execute the write that the listeners have made, or have come before, checked."""
+    """Check and execute a write that listeners made or preceded."""
     context.transaction.refuse_write()
     options: Mapping[str, Any] = state.local_execution_options
     arguments = {
-        # Those of SQLAlchemy itself are about this statement, and not about a question on its rows.
+        # SQLAlchemy's own concern this statement, not a question about its rows.
         "execution_options": {name: options[name] for name in options if name[:4] != "_sa_"},
         "bind_arguments": state.bind_arguments,
     }

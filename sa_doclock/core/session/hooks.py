@@ -1,4 +1,4 @@
-"""The session events that keep a LockContext true, and the methods that end a transaction."""
+"""The session events that keep a LockContext up to date, and the methods that end a transaction."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class SessionWithContext(EventfulSession):
         self._given_binds = (*self._given_binds, bind)
 
     _context: FirstUse[LockContext] = FirstUse(methodcaller("_make_context"))
-    """All that the session keeps for its locks; it has none before its first use."""
+    """The session's state for its locks; created at its first use."""
 
     def _make_context(self) -> LockContext:
-        """Make the context of this session, which has it only when all of it is made.
+        """Create this session's context, and return it only when it is complete.
 
-        An interruption on the way must not leave a session without its guard.
+        Otherwise an interruption could leave a session without its guard.
         """
         return LockContext(self, self._options)
 
     def begin(self, nested: bool = False) -> SessionTransaction:
         """See ``Session.begin()``."""
-        # Where begin_nested() is the first call, SQLAlchemy's origin says that begin() was called.
+        # If begin_nested() is the first call, SQLAlchemy's origin says that begin() was called.
         savepoint_first = nested and not self.in_transaction()
         if nested and self._context.transaction.parent is not None:
             self._context.transaction.parent.refuse()
@@ -73,7 +73,6 @@ class SessionWithContext(EventfulSession):
         return connection
 
     def _note_bind(self, bind_arguments: Mapping[str, Any] | None) -> None:
-        """Tell the parts of the database that a call has brought with it."""
         bind = (bind_arguments or {}).get("bind")
         if bind is not None:
             for using in self._context.parts.using:
@@ -86,7 +85,7 @@ class SessionWithContext(EventfulSession):
         if transaction.parent is not None:
             transaction.parent.drop()
         transaction.verify()
-        # A ROLLBACK may repeat the server's reason to have rolled back itself.
+        # The server may answer ROLLBACK with its reason for having rolled back already.
         expected = transaction.cause() if transaction.condition is Condition.LOST else None
         try:
             super().rollback()
@@ -98,10 +97,10 @@ class SessionWithContext(EventfulSession):
             context.forget()
 
     def _end_rest(self, end: Callable[[], None]) -> None:
-        """End the transactions that an error has left open: SQLAlchemy stops at a savepoint that is gone.
+        """End the transactions that an error left open: SQLAlchemy stops at a missing savepoint.
 
-        :param end: the method that met the error.  Unlike rollback(), close() leaves alone the
-            transaction of a Connection that was lent.
+        :param end: the method that failed.  Unlike rollback(), close() does not end the transaction
+            of a lent Connection.
         """
         for _ in [*savepoints_of(self), self.get_transaction()]:  # each call ends one of them
             with ErrorsIgnored():
@@ -117,8 +116,8 @@ class SessionWithContext(EventfulSession):
             if transaction is not None and transaction.failures:
                 transaction.verify()
                 if transaction.cause() is not None:
-                    # A ROLLBACK that fails would keep the connection from its pool; and after a
-                    # COMMIT that was refused, SQLAlchemy would give it back without one.
+                    # A failed ROLLBACK would keep the connection from its pool; after a refused
+                    # COMMIT, SQLAlchemy would return it without one.
                     self.rollback()
         finally:
             self._end(super().close)
@@ -143,7 +142,7 @@ class SessionWithContext(EventfulSession):
                 raise
         finally:
             if "loaded" in vars(self._context):
-                self._context.loaded.forget()  # the session has no objects any more
+                self._context.loaded.forget()  # the session has no objects now
             if "transaction" in vars(self._context):
                 self._context.forget()
 
@@ -154,23 +153,22 @@ def context_of(session: SessionWithContext) -> LockContext:
 
 
 def commits_of(session: SessionWithContext) -> int:
-    """Return the number of transactions that the session has committed so far."""
+    """Return the number of transactions that the session has committed."""
     return session._context.commits if "_context" in vars(session) else 0
 
 
-# Events of the session, and of its subclasses with it, in the order in which they come.
+# Events of the session and its subclasses, in the order in which they occur.
 
 
 @event.listens_for(SessionWithContext, "after_transaction_create")
 def _after_transaction_create(session: SessionWithContext, transaction: SessionTransaction) -> None:
-    """Remember the present state, before a savepoint is set."""
-    context = session._context  # its parts come before all that the transaction does
+    context = session._context  # created here: its parts precede everything in the transaction
     if transaction.nested:
         context.transaction.savepoints[transaction] = context.transaction.mark()
         context.connections.before_savepoint()
     elif transaction.parent is None:
         if context.connections.root is not None:
-            context.end_transaction()  # an interruption has come before the event of its end
+            context.end_transaction()  # an interruption came before the event of its end
         context.connections.root = transaction
 
 
@@ -178,7 +176,6 @@ def _after_transaction_create(session: SessionWithContext, transaction: SessionT
 def _after_begin(
     session: SessionWithContext, transaction: SessionTransaction, connection: Connection
 ) -> None:
-    """Note a connection that has begun its part of the transaction, or a savepoint in it."""
     context = session._context
     strategy = strategies.get(connection.dialect)
     follow_dialect(connection, context)
@@ -216,7 +213,7 @@ def _after_commit(session: SessionWithContext) -> None:
     context = session._context
     committed = innermost(session)
     if committed.nested:
-        context.transaction.savepoints.pop(committed, None)  # its locks are held on
+        context.transaction.savepoints.pop(committed, None)  # its locks remain held
         return
     if context.transaction.outbox is not None:
         context.transaction.outbox.send_writes()
@@ -227,7 +224,6 @@ def _after_commit(session: SessionWithContext) -> None:
 
 @event.listens_for(SessionWithContext, "after_rollback")
 def _after_rollback(session: SessionWithContext) -> None:
-    """Drop the unsent writes, before the connections are given back."""
     context = session._context
     for discard in context.parts.discard:
         discard()
@@ -239,24 +235,23 @@ def _after_soft_rollback(session: SessionWithContext, transaction: SessionTransa
     """Note the rollback of the transaction, of a savepoint or of a flush."""
     context = session._context
     if transaction.parent is None:
-        return  # it has ended, and was dropped
+        return  # it has ended already
     if savepoints_of(session) or transaction.nested:
         context.transaction.settle_savepoints()
-    else:  # a failed flush has undone all, before rollback() is called
+    else:  # a failed flush has undone everything, before rollback() is called
         context.transaction.release(None, "rolled back")
     context.transaction.note_inner_rollback(transaction)
 
 
 @event.listens_for(SessionWithContext, "after_transaction_end")
 def _after_transaction_end(session: SessionWithContext, transaction: SessionTransaction) -> None:
-    """Note that the transaction has ended: by COMMIT, if ``after_commit`` came before."""
     if transaction.parent is None:
         session._context.end_transaction()
 
 
 @event.listens_for(SessionWithContext, "before_flush")
 def _before_flush(session: SessionWithContext, *_: Any) -> None:
-    """Refuse to write in a snapshot, or without locks that were lost; tell the parts."""
+    """Refuse to write in a snapshot, or after locks were lost; tell the parts."""
     context = session._context
     context.transaction.refuse_write()
     if "loaded" in vars(context):

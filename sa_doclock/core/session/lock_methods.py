@@ -1,6 +1,6 @@
 """The methods of a session that take locks: by key, by keys, by a select.
 
-For a lock each makes one :class:`LockRequest` and one call of :func:`acquire`.
+For a lock, each makes one :class:`LockRequest` and one call of :func:`acquire`.
 """
 
 from __future__ import annotations
@@ -363,7 +363,7 @@ class LockMethods(ExecutingSession):
         return found
 
     def _load_parts(self, found: Sequence[Any], lock: LockOptions) -> None:
-        # Not by "no_autoflush", which costs three times as much.
+        # "no_autoflush" costs three times as much.
         autoflush = self.autoflush
         try:
             try:
@@ -371,7 +371,7 @@ class LockMethods(ExecutingSession):
                 load_parts(self, found, lock)
             finally:
                 self.autoflush = autoflush
-        finally:  # once more, for an interruption at the line that does it
+        finally:  # again, in case an interruption hit the line above
             self.autoflush = autoflush
 
     @overload
@@ -434,8 +434,8 @@ class LockMethods(ExecutingSession):
             return self.get_entity(entity, ident, lock, lock_timeout=seconds, options=options)
         mapper = mapper_of(entity)
         root = root_of(mapper)
-        # With joined inheritance, the first statement locks the header alone.  So it also waits for a
-        # row that is not committed yet.
+        # With joined inheritance, a first statement locks the header, so it waits for uncommitted
+        # rows.
         spans_tables = len(mapper.tables) > 1
         selected = root if spans_tables and key.table is own_table(root) else mapper
         statement = select(selected.class_).where(
@@ -460,7 +460,6 @@ class LockMethods(ExecutingSession):
         return self.get_entity(entity, identity, lock, options=options)
 
     def _check_request(self, request: LockRequest) -> None:
-        """Check the caller's version and check-out before anything is sent."""
         for condition in self._context.parts.conditions:
             condition.check_request(request)
 
@@ -480,7 +479,7 @@ class LockMethods(ExecutingSession):
 
 
 def check_block_lock(lock: LockOptions, name: str) -> None:
-    """:raises ValueError: it locks nothing."""
+    """:raises ValueError: the lock locks nothing."""
     if base_of(check_lock(lock)) in (LockOptions.None_, LockOptions.NoLock):
         raise ValueError(f"{name}() needs a lock, and {lock} takes none")
 
@@ -511,7 +510,7 @@ def key_of(session: Session, instance: T) -> tuple[type[T], Any]:
 def in_given_order(mapper: Mapper[Any], found: Sequence[T], idents: Iterable[Any]) -> list[T]:
     """Return the objects in the order of these keys.
 
-    Objects whose key only the database takes for one of these come last, in their own order.
+    Objects whose key equals one of these only in the database come last, in their own order.
     """
     by_key = {tuple(mapper.primary_key_from_instance(row)): row for row in found}
     given = (identity_of(mapper, ident) for ident in idents)
@@ -520,5 +519,5 @@ def in_given_order(mapper: Mapper[Any], found: Sequence[T], idents: Iterable[Any
 
 
 def no_result(entity: type[Any], ident: Any) -> NoResultFound:
-    """Return the error for a row that must be there."""
+    """Return the error for a row that must exist."""
     return NoResultFound(f"there is no {entity.__name__} with the primary key {key_text(ident)}")

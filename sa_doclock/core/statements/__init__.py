@@ -1,7 +1,7 @@
 """The SQL of a lock: with_lock(), and the SELECTs by key."""
 
 from ..documents import MAX_PARAMETERS, chunks
-from .by_key import (
+from .key_selects import (
     equals_key,
     in_order,
     key_in,

@@ -1,4 +1,4 @@
-"""A cache of facts about a statement, for every other with the same SQL."""
+"""A cache of facts about a statement, for all statements with the same SQL."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _SIZE: Final = 500
-"""As many as the cache of an engine has, by default."""
+"""The default size of an engine's cache."""
 
 
 def statement_cache(function: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """Cache the results of a function of statements until mappers or documents change.
 
-    The key is that of SQLAlchemy's own cache: a program that builds a statement anew for each call has
-    the same result.  So a result must have nothing in it of the statement itself, such as its
-    ``aliased()``; and None would be found out again each time.
+    The key is that of SQLAlchemy's own cache: a program that builds a statement anew for each call
+    gets the same result.  So a result must not refer to the statement, such as to its
+    ``aliased()``; and None would be computed again each time.
     """
-    # Threads: SQLAlchemy's cache is safe.  Of two threads that miss at once the later result stays,
-    # which is the same; what was found while the cache was emptied is found out again, once.
+    # Threads: SQLAlchemy's cache is safe.  If two threads miss at once, the later result stays,
+    # which is equal.  A result found while the cache was emptied is computed again, once.
     results: LRUCache[Any, T] = LRUCache(_SIZE)
 
     def clear() -> None:
@@ -41,7 +41,7 @@ def statement_cache(function: Callable[Concatenate[S, P], T]) -> Callable[Concat
         key = (sql, *arguments)
         try:
             found = results.get(key)
-        except TypeError:  # a type of the program's has a list in its key, with query_cache_size=0
+        except TypeError:  # with query_cache_size=0, if a type of the program has a list in its key
             return function(statement, *arguments)  # type: ignore[call-arg]
         if found is not None:
             return found
@@ -49,10 +49,10 @@ def statement_cache(function: Callable[Concatenate[S, P], T]) -> Callable[Concat
         for _ in range(2):
             now = results
             found = now[key] = function(statement, *arguments)  # type: ignore[call-arg]
-            # Else the cache was emptied meanwhile, as by the function itself: it may configure mappers.
+            # Otherwise the cache was emptied, perhaps by the function, which may configure mappers.
             if now is results:
                 break
-        return cast("T", found)  # of the second time, it is not kept where that was emptied again
+        return cast("T", found)  # not cached if the cache was emptied again
 
     clear_with_mappers(clear)
     return cast("Callable[Concatenate[S, P], T]", update_wrapper(cached, function))

@@ -1,4 +1,4 @@
-"""The lock as part of a SELECT: with_lock(), and the clauses that all statements with a lock have."""
+"""The lock as part of a SELECT: with_lock(), and the clauses of every locking statement."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ LOCK_OPTION = "doclock"
 
 
 class LockedEntity(NamedTuple):
-    """The lock of a statement that with_lock() made, and the entity that it is on."""
+    """The lock of a statement made by with_lock(), and its entity."""
 
     entity: Any
     lock: LockOptions
-    eager: tuple[ORMOption, ...]  # our own options, which the user's replace
-    clauses: tuple[object, ...]  # of the statement, as long as it is as with_lock() has made it
+    eager: tuple[ORMOption, ...]  # our own options, which the program's replace
+    clauses: tuple[object, ...]  # of the statement as with_lock() made it
     places: Sequence[int]  # of its objects in a row of this statement
-    seconds: float | None  # to wait for it; None: as the session that executes it
+    seconds: float | None  # the wait's limit; None: the executing session's
 
 
 def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
@@ -91,7 +91,7 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
 def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float | None) -> S:
     """Do :func:`with_lock` with a lock timeout.
 
-    :param seconds: the wait of a LockingSession; None: as the session that executes the statement.
+    :param seconds: the limit in a LockingSession; None: the executing session's.
     """
     check_lock(lock)
     described = _described(statement)
@@ -108,7 +108,7 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     if base_of(lock) is LockOptions.NoLock:
         return locked
     places = places_of(entity, described)
-    # SQLAlchemy refuses a loader option where columns alone are read.
+    # SQLAlchemy refuses a loader option if only columns are read.
     options = options_of(statement)
     chosen = relationships_with_options(options) if options else frozenset[Any]()
     eager = selectin_options(entity, chosen) if places else ()
@@ -121,7 +121,7 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
 def _described(statement: object) -> Sequence[Any]:
     """Return the columns of an ORM select, as SQLAlchemy describes them.
 
-    :raises LockNotSupported: it is no such statement.
+    :raises LockNotSupported: the statement is something else.
     """
     if isinstance(statement, Select):
         described: Sequence[Any] = statement.column_descriptions
@@ -134,10 +134,10 @@ def _described(statement: object) -> Sequence[Any]:
 
 
 def _entity_to_lock(statement: Select[Any], described: Iterable[Any], entity: Any) -> Any:
-    """Return the entity that was given, else the only one that is selected from.
+    """Return the given entity, or the only one that the statement selects from.
 
-    :raises LockNotSupported: none is selected from.
-    :raises ValueError: several are, or others than the one that was given.
+    :raises LockNotSupported: the statement selects from none.
+    :raises ValueError: it selects from several, or not from the given one.
     """
     selected = {id(column.get("entity")): column.get("entity") for column in described}
     selected.pop(id(None), None)
@@ -155,7 +155,7 @@ def _entity_to_lock(statement: Select[Any], described: Iterable[Any], entity: An
 
 
 def places_of(entity: Any, described: Iterable[Any]) -> Sequence[int]:
-    """Return the places in a row of the objects of this entity."""
+    """Return the places of this entity's objects in a row."""
     return [place for place, column in enumerate(described) if column["expr"] is entity]
 
 
@@ -163,14 +163,14 @@ def _checked_entity(statement: Select[Any], entity: Any) -> Any:
     found = inspect(entity, raiseerr=False)
     if not (isinstance(found, Mapper) or getattr(found, "is_aliased_class", False)):
         raise TypeError(f"entity must be a mapped class or aliased(), not {entity!r}")
-    # A hint for a table that is not there is no error on SQL Server, and no lock.
+    # On SQL Server, a hint for an absent table is neither an error nor a lock.
     if header_table(entity) not in set(tables_within(statement.get_final_froms())):
         raise ValueError(f"the statement does not select from {found.mapper.class_.__name__}")
     return entity
 
 
 def refuse_unlockable_shape(statement: Select[Any]) -> None:
-    """Raise LockNotSupported if the rows of the result, or rows read with them, cannot be locked."""
+    """:raises LockNotSupported: rows of the result, or rows read with them, cannot be locked."""
     refuse_combined_rows(statement)
     options = options_of(statement)
     if options:
@@ -178,7 +178,7 @@ def refuse_unlockable_shape(statement: Select[Any]) -> None:
 
 
 def refuse_combined_rows(statement: Select[Any]) -> None:
-    """Raise LockNotSupported if a row of the result is not a row of the table."""
+    """:raises LockNotSupported: a row of the result is not a row of the table."""
     if is_distinct(statement):
         raise LockNotSupported("rows of a SELECT DISTINCT cannot be locked; use EXISTS instead")
     if is_grouped(statement):
@@ -186,7 +186,7 @@ def refuse_combined_rows(statement: Select[Any]) -> None:
 
 
 def refuse_unlockable_options(options: Iterable[Any]) -> None:
-    """Raise LockNotSupported if an option reads details by the locking statement."""
+    """:raises LockNotSupported: an option reads details by the locking statement."""
     for relationship, strategy in loads_of(options):
         if strategy in ("joined", "subquery"):
             raise LockNotSupported(
@@ -200,7 +200,7 @@ def checked_options(options: Iterable[Any]) -> tuple[ORMOption, ...]:
     checked = tuple(options)
     for option in checked:
         if not isinstance(option, ORMOption):
-            raise TypeError(f"options must be a list of loader options; {option!r} is none")
+            raise TypeError(f"options must be a list of loader options, and {option!r} is not one")
     return checked
 
 
@@ -210,16 +210,16 @@ def relationships_with_options(options: Iterable[Any]) -> frozenset[Any]:
 
 
 def add_lock(statement: S, entity: Any, lock: LockOptions, *, by_key: bool = False) -> S:
-    """Return the statement with the lock in it, in the SQL of every database.
+    """Return the statement with the lock, in the SQL of every database.
 
-    :param by_key: it looks its rows up by their keys.
+    :param by_key: it finds its rows by their keys.
     """
     header = header_table(entity)
     if is_row_lock(lock):
         arguments = _for_update(inspect(entity).mapper, lock)
         statement = statement.with_for_update(of=header, **arguments)
         statement = add_suffixes(statement, lock)
-    # A dirty read that stops at a subclass's locked row would be none.
+    # All tables: a dirty read must not wait for a subclass's locked row.
     hinted = [*tables_of(entity)] if base_of(lock) is LockOptions.NoLock else [header]
     return add_hints(statement, hinted, lock, by_key=by_key)
 
@@ -240,14 +240,14 @@ def _for_update(mapper: Mapper[Any], lock: LockOptions) -> Mapping[str, bool]:
 
 
 def drop_lock(statement: S, entity: Any) -> S:
-    """Return the statement without the lock that :func:`add_lock` has put in."""
+    """Return the statement without the lock of :func:`add_lock`."""
     dialects = {dialect.name for dialect in table_hints()}
     unlocked = _without_suffixes(without_lock(statement), suffixed())
     return without_hints(unlocked, header_table(entity), dialects)
 
 
 def add_suffixes(statement: S, lock: LockOptions) -> S:
-    """Return the statement with the text behind it that makes a lock of its ``with_for_update()``."""
+    """Return the statement with the suffix that makes a lock of its ``with_for_update()``."""
     dialects = suffixed()
     if dialects:
         statement = _without_suffixes(statement, dialects)
@@ -268,9 +268,9 @@ def _without_suffixes(statement: S, dialects: Iterable[type[LockStrategy]]) -> S
 
 
 def add_candidate_hint(statement: S, entity: Any, lock: LockOptions, strategy: LockStrategy) -> S:
-    """Return the statement, which looks for rows to lock, so that it waits no longer than the lock.
+    """Return the statement, which searches for rows to lock, so that it waits no longer than the lock.
 
-    :param lock: that the rows will get.
+    :param lock: the later lock of the rows.
     """
     hint = strategy.statements.texts.get(without_no_key(lock), NO_TEXT).candidates
     if not hint:
@@ -284,7 +284,7 @@ def add_nolock(statement: S) -> S:
 
 
 def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
-    """Raise LockMisuse if another lock has replaced the statement's own, which was changed."""
+    """:raises LockMisuse: another lock has replaced the statement's own."""
     header, lock = header_table(locked.entity), locked.lock
     wanted = None
     if is_row_lock(lock):
@@ -303,7 +303,7 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
 def add_hints(
     statement: S, tables: Collection[Table | Alias], lock: LockOptions, *, by_key: bool = False
 ) -> S:
-    """Return the statement with the table hints of this lock, where a database has such."""
+    """Return the statement with the table hints of this lock, for databases with hints."""
     lock = without_no_key(lock)
     for dialect in table_hints():
         text = dialect.statements.texts.get(lock, NO_TEXT)
@@ -316,14 +316,14 @@ def add_hints(
 
 @entity_cache
 def selectin_options(entity: Any, chosen: frozenset[Any]) -> tuple[ORMOption, ...]:
-    """Return options that load by a second statement the attributes that the mapping loads by the first.
+    """Return options that load by a second statement what the mapping would load by the first.
 
-    :param chosen: the relationships that the caller has an option for.
+    :param chosen: the relationships for which the caller has an option.
     """
-    # A JOIN would be locked along where there is no OF, and would show details from
-    # before the grant; subqueryload would repeat the lock.
+    # Without OF, the lock would cover a JOIN's rows too, and show details from before the grant;
+    # subqueryload would repeat the lock.
     found = inspect(entity)
-    options: dict[Any, ORMOption] = {}  # by relationship: it is the same for subclasses
+    options: dict[Any, ORMOption] = {}  # by relationship, which subclasses share
     for mapper in loaded_mappers(entity):
         if isinstance(found, Mapper):
             owner = mapper.class_
@@ -338,13 +338,13 @@ def selectin_options(entity: Any, chosen: frozenset[Any]) -> tuple[ORMOption, ..
 
 
 def locked_entity_of(statement: Executable) -> LockedEntity | None:
-    """Return the entity that the statement locks, if it does."""
+    """Return the entity that the statement locks, or None."""
     found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
     return found
 
 
 def refuse_nested_lock(statement: Executable) -> None:
-    """Raise LockNotSupported if a select in ``from_statement()`` or a UNION has a lock."""
+    """:raises LockNotSupported: a select in ``from_statement()`` or a UNION has a lock."""
     for inner in _statements_in(statement):
         if isinstance(inner, Executable) and locked_entity_of(inner) is not None:
             raise LockNotSupported(
@@ -354,7 +354,7 @@ def refuse_nested_lock(statement: Executable) -> None:
 
 
 def _statements_in(statement: Any) -> Iterator[Any]:
-    """Yield the statements inside, down through UNIONs and the parentheses of their selects."""
+    """Yield the nested statements of UNIONs, and of selects in parentheses."""
     found: Iterable[Any] = ()
     if isinstance(statement, FromStatement):
         found = (statement.element,)
@@ -367,7 +367,7 @@ def _statements_in(statement: Any) -> Iterator[Any]:
 
 
 def refuse_streaming(options: Mapping[str, Any]) -> None:
-    """Raise LockNotSupported if rows would be locked one by one, as they are fetched."""
+    """:raises LockNotSupported: rows would be locked one by one, as they are fetched."""
     if options.get("yield_per") or options.get("stream_results"):
         raise LockNotSupported(
             "a locked set is read in one piece: leave out yield_per and stream()"

@@ -8,13 +8,19 @@ from ..lock_request import (
     database_name,
     given,
 )
-from .connection import TransactionConnection, connections_of, is_lost, level_of, next_moment
 from .connection_events import is_built, is_watched, watch, watch_all, watch_connection, watch_lent
 from .context import LockContext, binds_of, state_of
-from .dialect_events import StatementCheck, check_statements, follow_dialect
+from .dialect_events import CompiledCheck, check_statements, follow_dialect
 from .error_translation import about_held, others_text, refuse_after
 from .failure import Condition
 from .lock_transaction import EndOfTransaction, LockTransaction
 from .opening import open_for_lock
-from .part import Block, Executor, Limit, Noting, Reads, SessionPart, SessionParts, Take
 from .plan import LockPlan, make_plan
+from .session_part import Block, Executor, Limit, Noting, Reads, SessionPart, SessionParts, Take
+from .transaction_connection import (
+    TransactionConnection,
+    connections_of,
+    is_lost,
+    level_of,
+    next_moment,
+)

@@ -1,10 +1,11 @@
-"""The events of a Connection that the program has in hand.
+"""The events of a Connection that the program may use directly.
 
 By ``session.connection()``, or by lending its own, a program can end a transaction or a savepoint
-that the session counts on.  A session whose Connection nobody else has pays nothing for this.
+on which the session relies.  A session whose Connection nobody else has pays nothing for this.
 
-SQLAlchemy does not build foreign statements from constructs: ``text()``, DDL, a procedure,
-``exec_driver_sql()``, and those of the driver's own cursor.  They may end the transaction.
+Foreign statements are those that SQLAlchemy does not build from constructs: ``text()``, DDL, a
+procedure, ``exec_driver_sql()``, and statements of the driver's own cursor.  They may end the
+transaction.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from sqlalchemy.orm import FromStatement
 from ...dialects import SavepointMarks
 from ...dialects.base import EveryError
 from ...sqlalchemy_internals import savepoint_on
-from .connection import Mark, TransactionConnection
 from .context import LockContext
 from .lock_transaction import LockTransaction
+from .transaction_connection import Mark, TransactionConnection
 
 SPACE: Final = r"(?:[\s;]|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|$))*"
-"""A pattern of the text that may surround a statement, as the comment of a listener of the
-engine does, such as OpenTelemetry's sqlcommenter."""
+"""A pattern for the text that may surround a statement, such as the comment that a listener adds,
+for example OpenTelemetry's sqlcommenter.
+"""
 
 _BUILT: Final = (Select, CompoundSelect, Insert, Update, Delete)
 
@@ -38,23 +40,23 @@ def is_built(statement: object) -> bool:
 
 
 def runs_built(context: Any) -> bool:
-    """Return whether this execution is one of such a construct.
+    """Return whether this executes a construct that can end no transaction.
 
-    :param context: the ExecutionContext; None where there is none.
+    :param context: the ExecutionContext, or None.
     """
     compiled = getattr(context, "compiled", None)
     return compiled is not None and is_built(compiled.statement)
 
 
-# Patterns as text: Python compiles each at its first use, and keeps it; most programs use none of them.
-# All that can commit is not to be counted: a procedure, DDL of MySQL, SET autocommit, and more.
+# Patterns as text: Python compiles each at its first use, and most programs use none.
+# A list of statements that may commit would be incomplete: procedures, DDL, SET autocommit ...
 _COMMITS_NOTHING: Final = (
     rf"(?i){SPACE}(?:SELECT|WITH|VALUES|INSERT|UPDATE|DELETE|MERGE|SAVE|RELEASE|ROLLBACK)"
 )
 
 
 def may_commit(statement: str) -> bool:
-    """Return whether a foreign statement may be, or bring with it, a COMMIT."""
+    """Return whether a foreign statement may be, or contain, a COMMIT."""
     commits = re.search(r"(?i)\bCOMMIT\b", statement)
     return bool(commits) or not re.match(_COMMITS_NOTHING, statement)
 
@@ -69,8 +71,8 @@ _EVENTS: Final = (
     "commit_twophase",
     "rollback_twophase",
 )
-# SQLAlchemy's event of a savepoint comes before the savepoint has its name, and a program may write
-# its own.  SAVE TRANSACTION and ROLLBACK TRANSACTION with a name are those of SQL Server.
+# SQLAlchemy's savepoint event comes before the savepoint has its name, and programs may write their
+# own SAVEPOINT.  SQL Server has SAVE TRANSACTION, and ROLLBACK TRANSACTION with a name.
 _SAVEPOINT: Final = (
     rf"(?i){SPACE}(SAVEPOINT|SAVE\s+TRAN\w*|RELEASE(?:\s+SAVEPOINT)?"
     r"|ROLLBACK(?:\s+(?:WORK|TRAN\w*))?(?:\s+TO(?:\s+SAVEPOINT)?)?)"
@@ -93,27 +95,27 @@ def is_watched(joined: TransactionConnection) -> bool:
 
 
 def watch_connection(context: LockContext, connection: Connection) -> None:
-    """Follow the program's use of this connection, which it has been given."""
+    """Follow the program's use of this connection, which it was given."""
     found = context.connections.find(connection)
     if found is None:
         return
     if found.connection is connection:
         watch(context, found)
-    if found.level is not None:  # nor is a COMMIT of the driver's, after which it is another
+    if found.level is not None:  # COMMIT on the driver, which changes the level, goes unseen too
         context.connections.note_foreign()
     if context.ledger.counts_on_transaction(found.known):
-        found.before_foreign()  # a cursor of the driver's own is not seen
+        found.before_foreign()  # a raw driver cursor goes unseen
 
 
 def watch_lent(context: LockContext) -> None:
-    """Follow the connections that were lent to the session, whose lender may end the transaction."""
+    """Follow the connections lent to the session, whose lender may end the transaction."""
     for joined in context.connections.by_engine.values():
         if context.connections.is_lent(joined.connection):
             watch(context, joined)
 
 
 def watch_all(context: LockContext) -> None:
-    """Follow all connections: a statement of the program's own may end the transaction."""
+    """Follow all connections: a statement of the program may end the transaction."""
     for joined in context.connections.by_engine.values():
         watch(context, joined)
 
@@ -121,7 +123,7 @@ def watch_all(context: LockContext) -> None:
 class ConnectionEvents:
     """Reports the events of one Connection to the transaction of a session.
 
-    The methods named as events of SQLAlchemy listen to them.
+    Methods named like events of SQLAlchemy listen to them.
     """
 
     def __init__(self, context: LockContext, connection: Connection, *, lent: bool) -> None:
@@ -144,7 +146,7 @@ class ConnectionEvents:
         context: Any,
         *_: Any,
     ) -> None:
-        """Mark the transaction in front of a foreign statement."""
+        """Mark the transaction before a foreign statement."""
         found, locks = self._found(), self._context()
         if found is None or locks is None or runs_built(context):
             return
@@ -156,7 +158,7 @@ class ConnectionEvents:
         if savepoint is not None:
             if counts:
                 self._before_savepoint(transaction, joined, *savepoint.groups())
-        elif locks.calls.current is None:  # in a call for a lock, the statements are its own
+        elif locks.calls.current is None:  # otherwise the lock call sends it
             transaction.connections.note_foreign()
             joined.expect_no_transaction()
             if counts:
@@ -165,10 +167,10 @@ class ConnectionEvents:
     def _before_savepoint(
         self, transaction: LockTransaction, joined: TransactionConnection, verb: str, name: str
     ) -> None:
-        """Forget the locks that a rollback gives up: an interruption may come before its answer."""
+        """Forget the locks that a rollback releases, before an interruption can hide its answer."""
         known = joined.known
         marks = None if known is None else known.marks
-        # A mark that is a savepoint would go with it, or take it along.
+        # A mark that is a savepoint would be released with it.
         if joined.has_ended(ask=isinstance(marks, SavepointMarks)):
             transaction.note_ended(joined.connection, "lost")
         if verb.upper().startswith(("SAVE", "RELEASE")):
@@ -179,7 +181,7 @@ class ConnectionEvents:
         elif self._undoes_unknown(verb, name) and (
             known is None or known.errors.every_error is EveryError.ABORTS
         ):
-            # Where the error of a savepoint that is unknown aborts nothing, nothing is given up.
+            # If the error of an unknown savepoint aborts nothing, no lock is released.
             transaction.release(None, "rolled back")
 
     def _mark_of_session(
@@ -193,8 +195,8 @@ class ConnectionEvents:
         return None if savepoint is None else transaction.savepoints.get(savepoint)
 
     def _undoes_unknown(self, verb: str, name: str) -> bool:
-        """Return whether a savepoint that is not known is rolled back, and its locks are not known."""
-        # One of the session, which has no mark, is older than all that it has locked.
+        """Return whether this rolls back an unknown savepoint, so that the released locks are unknown."""
+        # A session's savepoint without a mark is older than all of its locks.
         session_knows = name.startswith("sa_savepoint_") and not self._lent
         return " TO" in verb.upper() and not session_knows
 
@@ -220,13 +222,13 @@ class ConnectionEvents:
         if known is None or not transaction.ledger.counts_on_transaction(known):
             return
         ended = known.status.in_transaction(connection, cursor) is False
-        if ended or (foreign and joined.unmarked):  # nobody could tell later
+        if ended or (foreign and joined.unmarked):  # it could not be detected later
             transaction.note_ended(connection, "lost")
 
     def _note_savepoint(
         self, transaction: LockTransaction, joined: TransactionConnection, verb: str, name: str
     ) -> bool:
-        """Note a statement's effect on a savepoint; return whether we know the savepoint."""
+        """Record a statement's effect on a savepoint; return whether the savepoint is known."""
         if verb.upper().startswith("SAVE"):
             joined.set_savepoint(name, transaction.mark())
             return True
@@ -245,7 +247,7 @@ class ConnectionEvents:
         if verb.upper().startswith("RELEASE"):
             joined.keep_savepoints(position)
         else:
-            # It stays, and can be rolled back to once more.
+            # It remains, and can be rolled back to again.
             joined.keep_savepoints(position + 1)
             transaction.roll_back_connection(mark, names[position:])
         return True
@@ -267,7 +269,7 @@ class ConnectionEvents:
             return
         transaction, joined = found
         transaction.before_own_commit(connection)
-        joined.prepared = locks.session().twophase  # and not by the lender
+        joined.prepared = locks.session().twophase  # not by the lender
 
     def rollback(self, connection: Connection, *_: object) -> None:
         """Forget all locks."""

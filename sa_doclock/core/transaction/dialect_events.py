@@ -1,6 +1,6 @@
 """The events of a dialect: the errors and the statements of all its connections.
 
-A listener of each connection would cost every transaction more than all that it does.
+A listener on each connection would cost each transaction more than its work.
 """
 
 from __future__ import annotations
@@ -19,45 +19,44 @@ from ...sqlalchemy_internals import allow_listening, insert_listener, listen_fir
 from .context import LockContext
 from .error_translation import translate_error
 
-# SQLAlchemy tells of an error and of a statement by its dialect, which all sessions of an engine
-# share.  So the later value is kept in the Connection, and in the Compiled, themselves.
-# Threads: a Connection is used by one thread at a time; of a Compiled, two threads find the same.
+# SQLAlchemy reports errors and statements to listeners of the dialect, which all sessions of an
+# engine share.  So the Connection and the Compiled themselves keep the states.
+# Threads: one thread at a time uses a Connection; for a Compiled, two threads find the same.
 _STATES: Final = "sa_doclock_states"
-"""The attribute of a Connection with the states of the sessions that it belongs to.
+"""The attribute of a Connection with the states of its sessions.
 
-Several sessions may have been given one Connection: each keeps its own state.
+Several sessions may share one Connection: each keeps its own state.
 """
 _ERROR: Final = "sa_doclock_error"
-"""The attribute of a Connection, while listeners are called: the driver's error, and ours for it."""
+"""The attribute of a Connection, while listeners run: the driver's error, and ours for it."""
 
-# Threads: it is changed under the lock, behind the listening.
+# Threads: changed under the lock, after the listeners are added.
 _listened: WeakSet[Dialect] = WeakSet()
 _first = Lock()
 
 _STATEMENTS: Final = ("do_execute", "do_executemany", "do_execute_no_params")
 
 
-class StatementCheck(NamedTuple):
+class CompiledCheck(NamedTuple):
     """The check of a statement, each time before it is sent.
 
-    :ivar check: is given the state of a session that the connection belongs to, and the
-        ExecutionContext of the statement.
-    :ivar in_calls: it counts in each call for a lock too, and not alone in one whose statement is the
-        program's own.
+    :ivar check: gets the state of a session of the connection, and the statement's
+        ExecutionContext.
+    :ivar in_calls: also check within every lock call, not only one for the program's own statement.
     """
 
     check: Callable[[LockContext, Any], None]
     in_calls: bool
 
 
-FindCheck = Callable[[Compiled], StatementCheck | None]
-_finders: list[FindCheck] = []  # Threads: features are added to it when they are imported.
+FindCheck = Callable[[Compiled], CompiledCheck | None]
+_finders: list[FindCheck] = []  # Threads: features add to it when they are imported.
 
 
 def check_statements(find: FindCheck) -> None:
-    """Have the statements checked of which this function returns a check.
+    """Check the statements for which this function returns a check.
 
-    :param find: is asked once of each statement that SQLAlchemy has compiled, when it is sent first.
+    :param find: called once for each compiled statement, when it is first sent.
     """
     _finders.append(find)
 
@@ -69,8 +68,8 @@ def follow_dialect(connection: Connection, state: LockContext) -> None:
     """
     own = ref(state)
     others: tuple[ReferenceType[LockContext], ...] = getattr(connection, _STATES, ())
-    if others:  # a Connection that was lent, once more or to several sessions
-        vars(connection).pop(_ERROR, None)  # it stays where a listener has raised another
+    if others:  # a Connection that was lent again, or to several sessions
+        vars(connection).pop(_ERROR, None)  # it remains if a listener raised another
         if own in others:
             return
         others = tuple(other for other in others if other() is not None)
@@ -84,16 +83,16 @@ def _listen(dialect: Dialect) -> None:
         if dialect not in _listened:
             for name in ("handle_error", *_STATEMENTS):
                 allow_listening([dialect], name)
-            listen_first(dialect, "handle_error", _on_error)  # one that raises is the last
+            listen_first(dialect, "handle_error", _on_error)  # a listener that raises ends the list
             event.listen(dialect, "handle_error", _raise_ours)
-            for name in _STATEMENTS:  # another's may execute the statement by itself
+            for name in _STATEMENTS:  # another listener may execute the statement itself
                 insert_listener(dialect, name, _before_execute)
             _listened.add(dialect)
 
 
 def _on_error(context: ExceptionContext) -> BaseException | None:
     connection = context.connection
-    # A session that was collected, with its transaction open, may leave its state for a moment.
+    # The state of a collected session with an open transaction may remain for a moment.
     states = [
         state
         for reference in getattr(connection, _STATES, ())
@@ -101,14 +100,14 @@ def _on_error(context: ExceptionContext) -> BaseException | None:
     ]
     if connection is None or not states:
         return None
-    with Interruptible(connection):  # else an error that nobody has noted
+    with Interruptible(connection):  # otherwise the error would go unrecorded
         error = translate_error(states, context)
     setattr(connection, _ERROR, (context.original_exception, error))
     return error
 
 
 def _raise_ours(context: ExceptionContext) -> BaseException | None:
-    """Return our own error, also where a listener has returned another that was there before."""
+    """Return our own error, even if a listener returned another one."""
     if context.connection is None:
         return None
     met, error = vars(context.connection).pop(_ERROR, (None, None))
@@ -122,26 +121,26 @@ def _before_execute(*arguments: Any) -> None:
         return
     try:
         checks = compiled.sa_doclock_checks
-    except AttributeError:  # it is sent first
+    except AttributeError:  # it is executed for the first time
         found = [find(compiled) for find in _finders]
         checks = compiled.sa_doclock_checks = tuple(filter(None, found))
     for check, in_calls in checks:
         for reference in getattr(context.root_connection, _STATES, ()):
             state = reference()
-            # Not by a function, which each lock would call.
+            # Inline, because every lock comes here.
             if state and (in_calls or not (call := state.calls.current) or call.request.as_is):
                 check(state, context)
 
 
-def _schema_check(compiled: Compiled) -> StatementCheck | None:
+def _schema_check(compiled: Compiled) -> CompiledCheck | None:
     """Return the check of a construct that sets the current schema by a function of the database.
 
-    Other constructs cannot set it, and are not foreign SQL.
+    No other construct can set it, or counts as foreign SQL.
     """
     known = strategies.get(compiled.dialect)
     marks = None if known is None else known.marks
     sets = marks is not None and marks.schema_setter and marks.schema_setter in str(compiled)
-    return StatementCheck(_before_schema_setter, in_calls=False) if sets else None
+    return CompiledCheck(_before_schema_setter, in_calls=False) if sets else None
 
 
 def _before_schema_setter(state: LockContext, context: Any) -> None:

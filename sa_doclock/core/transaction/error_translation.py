@@ -1,4 +1,4 @@
-"""A driver's error becomes a typed one of ours, where its number says that a lock has failed."""
+"""Translates a driver's error into one of ours, if its code says that a lock failed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ..documents import root_of
 from ..instrumentation import report_failed
 from ..ledger import document_of
 from ..lock_request import add_document, database_name, reason
-from .connection import is_broken
 from .connection_events import may_commit, runs_built
 from .context import LockContext, state_of
 from .lock_transaction import LockTransaction
+from .transaction_connection import is_broken
 
 
 class DriverError(NamedTuple):
-    """An error of the driver, on a connection whose database is known.
+    """An error of the driver, on a connection of a known database.
 
-    :ivar code: its number; None where it has none.
+    :ivar code: its code, or None.
     """
 
     context: ExceptionContext
@@ -43,16 +43,16 @@ class DriverError(NamedTuple):
 def translate_error(
     states: Sequence[LockContext], context: ExceptionContext
 ) -> BaseException | None:
-    """Return the error to raise in place of the driver's; None: that one.
+    """Return the error to raise instead of the driver's, or None.
 
-    :param states: of the sessions that the connection belongs to.
+    :param states: of the sessions of the connection.
     """
     connection = context.connection
     assert connection is not None
-    # A Connection that was lent, and is used by its lender now, is in no state's transaction.
+    # A lent Connection that its lender uses now is in no state's transaction.
     own = [candidate for candidate in states if connection in candidate.connections.all()]
     for state in own:
-        if state.transaction.parent is not None:  # another process's, which has forked this one
+        if state.transaction.parent is not None:  # it belongs to the process that forked this one
             context.is_disconnect = False  # else SQLAlchemy closes the pool's other connections too
             state.transaction.parent.refuse()
     if context.sqlalchemy_exception is not None:
@@ -67,20 +67,19 @@ def translate_error(
 def _note_unwrapped(
     states: Sequence[LockContext], met: DriverError
 ) -> LockLost | CommitUnknown | None:
-    """Note an error that the driver raises as it is: of its socket, or of an answer it cannot read."""
+    """Handle an error that the driver raises unwrapped: from its socket, or an unreadable answer."""
     error = met.context.original_exception
-    # One of SQLAlchemy's or ours is none of the driver's, though it may have its frames still.
+    # An error of SQLAlchemy or of ours may still have frames of the driver.
     if not isinstance(error, Exception) or isinstance(error, (SQLAlchemyError, DocLockError)):
         return None
     return _note_locks_lost(states, met)
 
 
 def _interruption_of(context: ExceptionContext) -> BaseException | None:
-    """Have the connection given up after Ctrl-C or a cancellation, as SQLAlchemy does where it can.
+    """Invalidate the connection after Ctrl-C or a cancellation, as SQLAlchemy does if it can.
 
-    The driver may meet it at a place where it reckons with none.  The result is an error
-    of its own, as psycopg's AssertionError out of its pipeline, and where it stands with the
-    server nobody knows any more.
+    The driver may not expect it at this point and raise an error of its own, as psycopg's
+    AssertionError in its pipeline.  The state of the connection is unknown then.
 
     :returns: the interruption, to be raised.
     """
@@ -99,7 +98,7 @@ def _interruption_of(context: ExceptionContext) -> BaseException | None:
     if error is None or error.__traceback__ is None:
         return None
     if error.__traceback__.tb_frame not in frames:
-        return None  # the caller's, who handles it by this statement
+        return None  # the caller handles it by this statement
     context.is_disconnect = True
     return error
 
@@ -107,10 +106,9 @@ def _interruption_of(context: ExceptionContext) -> BaseException | None:
 def _translate(
     states: Sequence[LockContext], connection: Connection, context: ExceptionContext
 ) -> BaseException | None:
-    """Return our own error, or None where the driver's is to be raised.
+    """Return our own error, or None to raise the driver's.
 
-    The words are those of the call that is under way; the consequences are for all sessions whose
-    transaction it was.
+    The current lock call decides the text; every session of the transaction is affected.
     """
     strategy = find_strategy(connection)
     if strategy is None:
@@ -120,7 +118,7 @@ def _translate(
     lost = _note_locks_lost(states, met)
     if context.is_disconnect and strategy.errors[code].error is None:
         return lost
-    # The one whose call is under way; where there is none, the last.
+    # The state with a current call, or else the last.
     state = next(
         (candidate for candidate in states if candidate.calls.current is not None), states[-1]
     )
@@ -135,9 +133,9 @@ def _translate(
 def _translate_answer(
     states: Sequence[LockContext], state: LockContext, met: DriverError
 ) -> DocLockError | None:
-    """Return our own error for the server's answer, and note the end that it means.
+    """Return our own error for the server's answer, and record the end that it implies.
 
-    :param state: the one whose call, or whose locks, the error names.
+    :param state: its call, or its locks, name the document.
     """
     error = _typed_error(state, met) or _error_of_savepoint(state, met)
     advice, wrapped = met.strategy.errors[met.code].advice, met.context.sqlalchemy_exception
@@ -165,7 +163,7 @@ def _note_locks_lost(
         return None
     context.is_disconnect = True
     lost = _note_lost(states, strategy, code, context)
-    # Not in place of a signal handler's error, which is the program's.
+    # An error of a signal handler is the program's: do not replace it.
     return lost if raised_by_driver(connection, context.original_exception) else None
 
 
@@ -175,7 +173,6 @@ def _note_lost(
     code: NativeCode | None,
     context: ExceptionContext,
 ) -> LockLost | CommitUnknown | None:
-    """Have the states forget the locks of a connection that is lost; return the error of it."""
     lost = None
     for candidate in states:
         error = lost_with_connection(candidate, strategy, code, context)
@@ -187,7 +184,7 @@ def _note_lost(
 
 
 def _has_ended(states: Sequence[LockContext], met: DriverError) -> bool:
-    """Return whether the error has ended the transaction: by its number, or the driver knows."""
+    """Return whether the error ended the transaction, by its code or as the driver reports."""
     context, connection, strategy, code = met
     if strategy.errors[code].ends is Ends.TRANSACTION:
         return True
@@ -197,7 +194,7 @@ def _has_ended(states: Sequence[LockContext], met: DriverError) -> bool:
         return False
     if runs_built(context.execution_context):
         return strategy.status.in_transaction(connection) is False
-    with ErrorsIgnored():  # of a question to the server: nothing is known then
+    with ErrorsIgnored():  # of a question to the server: the answer is unknown
         return strategy.status.has_open_transaction(connection) is False
     return False
 
@@ -205,11 +202,11 @@ def _has_ended(states: Sequence[LockContext], met: DriverError) -> bool:
 def _reason_of_noise(
     states: Sequence[LockContext], strategy: LockStrategy | None, context: ExceptionContext
 ) -> BaseException | None:
-    """Return the error that explains why there was nothing to roll back, if it is that.
+    """Return the error that explains why there was nothing to roll back, if this error says so.
 
-    After a COMMIT or ROLLBACK by text it is the error under which the program rolls back.
+    After a COMMIT or ROLLBACK by text, that is the error that made the program roll back.
 
-    Where the login's language is not English, pymssql then raises an error that is not its own.
+    If the login's language is not English, pymssql raises an unrelated error here.
     """
     if strategy is None:
         return None
@@ -224,11 +221,11 @@ def _reason_of_noise(
         return reason
     for candidate in states:
         candidate.transaction.had_nothing_to_roll_back = True
-    # The error that was being handled when this one of the driver came.
+    # The error that was being handled when the driver raised this one.
     error = context.original_exception
     code, before = strategy.errors.native_code(error), error.__context__
     while before is not None and strategy.errors.native_code(before) == code:
-        before = before.__context__  # the driver's own, in another form
+        before = before.__context__  # the driver's error in another form
     return before
 
 
@@ -243,7 +240,7 @@ def _typed_error(state: LockContext, met: DriverError) -> DocLockError | None:
         and strategy.errors[met.code].limit is Limit.LOCK
         and not call.is_over(state.calls.now())
     ):
-        request = call.request._replace(seconds=None)  # the server's own limit has ended the wait
+        request = call.request._replace(seconds=None)  # the server's own limit ended the wait
     message = why or reason(kind, request)
     if issubclass(kind, LockFailed):
         error: DocLockError = failure_of(kind, message, met.context)
@@ -257,7 +254,7 @@ def _typed_error(state: LockContext, met: DriverError) -> DocLockError | None:
 
 
 def _meaning(state: LockContext, met: DriverError) -> tuple[type[DocLockError] | None, str]:
-    """Return the kind of error, and the sentence that says why, where there is one."""
+    """Return the error's class, and a sentence with the reason, or ""."""
     call = state.calls.current
     by_key = call is not None and call.request.by_key
     error = MetError(
@@ -266,7 +263,7 @@ def _meaning(state: LockContext, met: DriverError) -> tuple[type[DocLockError] |
     found = met.strategy.errors.meaning(error)
     if found.error is not None or call is None or call.request.as_is:
         return found.error, found.why
-    # The limit of a whole statement is ours, or the user's: the time that has gone by decides.
+    # A limit for whole statements may be ours or the program's: the elapsed time decides.
     is_ours = found.in_lock is LockNotAvailable and call.is_over(state.calls.now())
     return found.in_lock, "" if is_ours else found.why
 
@@ -274,7 +271,7 @@ def _meaning(state: LockContext, met: DriverError) -> tuple[type[DocLockError] |
 def _document_without_call(
     state: LockContext, error: DocLockError
 ) -> tuple[type[Any] | None, Any, LockOptions | None]:
-    """Return the document of a failed flush or commit, where one document is held."""
+    """Return the document of a failed flush or commit, if only one document is locked."""
     of_other_row = isinstance(error, LockNotAvailable) and error.statement is not None
     if of_other_row or len(state.ledger.held) != 1:
         return None, None, None
@@ -290,7 +287,7 @@ def _note(
     *,
     ended: bool,
 ) -> None:
-    """Note in this state the end that the error means.
+    """Record the end that the error implies in this state.
 
     :param raised: the error of the statement.
     """
@@ -303,7 +300,7 @@ def _note(
     if ended:
         state.transaction.note_server_rollback()
         if isinstance(met.connection.get_transaction(), TwoPhaseTransaction):
-            # XA END, by which SQLAlchemy rolls back, is an error there now.
+            # XA END, which SQLAlchemy sends to roll back, fails now.
             met.context.is_disconnect, met.context.invalidate_pool_on_disconnect = True, False
     elif met.strategy.errors.every_error is EveryError.MAY_END:
         _doubt(state, met.connection, raised)
@@ -320,7 +317,7 @@ def _needs_rollback(met: DriverError) -> bool:
 
 
 def _note_abort(state: LockContext, met: DriverError, error: DocLockError | None) -> None:
-    """Note that the error has aborted the transaction, where no savepoint of the call undoes it."""
+    """Record that the error aborted the transaction, unless the call's savepoint undoes it."""
     undone = state.calls.current is not None and state.calls.current.undone_by_savepoint
     aborts = met.strategy.errors.every_error is EveryError.ABORTS
     if aborts and not (undone and isinstance(error, LockNotAvailable)):
@@ -345,9 +342,9 @@ def lost_with_connection(
     code: NativeCode | None,
     context: ExceptionContext,
 ) -> LockLost | CommitUnknown | None:
-    """Return the error of a statement that finds the connection lost, and its locks with it.
+    """Return the error of a statement that found the connection, and so its locks, lost.
 
-    None where no lock was held there, and nothing was committed.
+    None if no lock was held there, and nothing was committed.
     """
     ended_before = strategy is not None and strategy.errors[code].ends is Ends.CONNECTION_BEFORE
     if _sends_commit(state, context):
@@ -363,7 +360,7 @@ def lost_with_connection(
 def _lost_with_locks(
     state: LockContext, strategy: LockStrategy, context: ExceptionContext, *, ended_before: bool
 ) -> LockLost:
-    """Return the error of locks that ended with their connection, before a COMMIT was sent."""
+    """Return the error for locks that ended with their connection, before COMMIT was sent."""
     why = "the connection to the server was lost"
     if ended_before or state.transaction.is_over():
         why = "the server has ended the transaction, which took longer than its limit"
@@ -411,14 +408,14 @@ def _commit_unknown(state: LockContext, context: ExceptionContext) -> CommitUnkn
 
 
 def _about_first(state: LockContext, error: F) -> F:
-    """Put the document that is held for longest into the error, where one is."""
+    """Name the document with the oldest lock in the error, if there is one."""
     if any(map(state.ledger.has, state.ledger.places)):
         return about_held(state, error)
     return error
 
 
 def failure_of(kind: type[F], message: str, context: ExceptionContext) -> F:
-    """Return the error of this kind, with the driver's error."""
+    """Return an error of this kind, with the driver's error."""
     return kind(
         message,
         statement=context.statement,
@@ -431,8 +428,8 @@ def failure_of(kind: type[F], message: str, context: ExceptionContext) -> F:
 def _sends_commit(state: LockContext, context: ExceptionContext) -> bool:
     """Return whether COMMIT was sent, or a statement that may have been one.
 
-    It is sent alone, in one of two phases, in a pipeline with the statement that has failed, or by the
-    program as text.
+    It is sent alone, in one of two phases, in a pipeline with the failed statement, or as text by
+    the program.
     """
     statement = context.statement
     if statement is None:  # BEGIN, COMMIT, ROLLBACK
@@ -454,7 +451,7 @@ def _holds_on(state: LockContext, connection: Any) -> bool:
 
 
 def about_held(state: LockContext, error: F, database: str = "") -> F:
-    """Put the document that is held for longest, and its lock, into the error."""
+    """Add the document with the oldest lock, and the lock, to the error."""
     place, lock = state.ledger.first()
     if not database:
         engine = place[0] if isinstance(place[0], Engine) else state.connections.all()[0].engine
@@ -463,22 +460,19 @@ def about_held(state: LockContext, error: F, database: str = "") -> F:
     return error
 
 
-def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Session) -> None:
+def refuse_after(began: LockTransaction, locked: Any, session: Session) -> None:
     """Refuse to save changes made in a locked() block after the end of its lock.
 
     :param began: the transaction in which the block began.
-    :param documents: the objects that the block locked.
-    :raises LockLost: a lock of it is not held any more, and something was changed since.
+    :param locked: the object that the block locked, or a list of them.
+    :raises LockLost: one of its locks is no longer held, and something was changed since.
     """
     state = state_of(session)
     assert state is not None
     transaction = state.transaction
     lost: dict[Any, int] = dict.fromkeys((*began.ledger.places, *began.lost), 0)
-    if transaction is began:  # the rollback of a savepoint gives up a part of the locks
-        given_up = began.given_up
-        states = map(instance_state, documents if given_up else ())
-        keys = [(root_of(each.mapper).class_, each.identity or ()) for each in states]
-        lost = {key: given_up[key] for key in keys if key in given_up}
+    if transaction is began:  # a rollback to a savepoint releases some locks
+        lost = _given_up_of(began, locked if isinstance(locked, list) else [locked])
     place = next((each for each in lost if not transaction.ledger.has(each)), None)
     if place is None:
         return
@@ -494,7 +488,15 @@ def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Sess
     raise error
 
 
+def _given_up_of(began: LockTransaction, documents: Iterable[Any]) -> dict[Any, int]:
+    """Return the locks of these objects that a rollback to a savepoint released."""
+    given_up = began.given_up
+    states = map(instance_state, documents if given_up else ())
+    keys = [(root_of(each.mapper).class_, each.identity or ()) for each in states]
+    return {key: given_up[key] for key in keys if key in given_up}
+
+
 def others_text(state: LockContext) -> str:
-    """Return the words about the other locks that are held."""
+    """Return the words about the other held locks."""
     others = len(state.ledger.places) - 1
     return f", with {others} other{'s' * (others > 1)}," if others > 0 else ""

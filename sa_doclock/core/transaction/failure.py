@@ -1,8 +1,8 @@
-"""The condition of a transaction, its failures, and its refusals because of them.
+"""The condition of a transaction, its failures, and the refusals that follow.
 
-PostgreSQL's COMMIT of an aborted transaction is a silent ROLLBACK, and after InnoDB has
-rolled a transaction back the next statement runs in a new one.  So whatever the database,
-everything but a rollback is refused after a failed lock.
+PostgreSQL's COMMIT of an aborted transaction is a silent ROLLBACK, and after InnoDB has rolled a
+transaction back, the next statement runs in a new one.  So after a failed lock, everything but a
+rollback is refused, on every database.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ...errors import REPOSITORY
 from ...events import EventfulSession
 from ...interruptions import ErrorsIgnored
 from ..lock_request import LockCall
-from .connection import TransactionConnection, TransactionConnections
 from .forked import ParentTransaction
+from .transaction_connection import TransactionConnection, TransactionConnections
 
 
 class Condition(Enum):
@@ -77,21 +77,21 @@ MOVES: Final[Mapping[Condition, frozenset[Condition]]] = MappingProxyType(
     {
         Condition.OPEN: _moves("HALF_DONE ABORTED REFUSED IN_DOUBT LOST COMMITTED INHERITED"),
         Condition.HALF_DONE: _moves("OPEN ABORTED REFUSED IN_DOUBT LOST INHERITED"),
-        # The driver may know that a rollback of the program's own has cured it.
+        # The program may have cured it by a ROLLBACK that only the driver sees.
         Condition.ABORTED: _moves("OPEN HALF_DONE REFUSED IN_DOUBT LOST COMMITTED INHERITED"),
         Condition.REFUSED: _moves("OPEN HALF_DONE ABORTED IN_DOUBT LOST INHERITED"),
-        # The error of a statement that a listener sends within COMMIT.
+        # A listener's statement failed within COMMIT.
         Condition.IN_DOUBT: _moves("OPEN HALF_DONE ABORTED REFUSED LOST COMMITTED INHERITED"),
         Condition.LOST: _moves("INHERITED"),
         Condition.COMMITTED: _moves("INHERITED"),
         Condition.INHERITED: _moves(""),
     }
 )
-"""To which conditions each of them may change."""
+"""The conditions to which each may change."""
 
 
 def illegal_move(before: Condition, after: Condition) -> RuntimeError:
-    """Return the error of a move that is none of :data:`MOVES`."""
+    """Return the error of a move that :data:`MOVES` does not allow."""
     return RuntimeError(
         f"a transaction that is {before.name} cannot become {after.name}: this is a bug of "
         f"sa_doclock, not of the program. Roll back, and report it at {REPOSITORY}/issues"
@@ -102,12 +102,12 @@ _REFUSING: Final = "refusing"
 _FINAL: Final = frozenset({Condition.COMMITTED, Condition.INHERITED})
 
 
-class Failure(NamedTuple):
-    """An error, and the condition that it puts the transaction into.
+class TransactionFailure(NamedTuple):
+    """An error, and the condition that it causes.
 
-    :ivar error: None while a call for a lock is under way, which refuses by itself.
+    :ivar error: None during a lock call, which refuses by itself.
     :ivar savepoint: the session's innermost one at the error; its rollback undoes the failure too.
-    :ivar within: the innermost one that the program has set on the Connection itself.
+    :ivar within: the innermost one that the program set on the Connection itself.
     :ivar connection: the one whose server is to be asked.
     """
 
@@ -122,17 +122,19 @@ _severity: Final = attrgetter("condition.value")
 
 
 class FailingTransaction:
-    """The failures of a LockTransaction; they decide on its condition.
+    """The failures of a LockTransaction, which determine its condition.
 
-    :ivar condition: how it stands.
+    :ivar condition: the current one.
     :ivar failures: the failures that no rollback has undone.
-    :ivar parent: the transaction as another process has it, which has forked this one.
-    :ivar undone_by: the error of a flush that SQLAlchemy has undone, until rollback() is called.
-    :ivar had_nothing_to_roll_back: the ROLLBACK found no transaction: a statement of the program ended it.
+    :ivar parent: the transaction of the process that forked this one.
+    :ivar undone_by: the error of a flush that SQLAlchemy has rolled back, until rollback() is
+        called.
+    :ivar had_nothing_to_roll_back: the ROLLBACK found no transaction: a statement of the program
+        ended it.
     """
 
     condition = Condition.OPEN
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[TransactionFailure, ...] = ()
     parent: ParentTransaction | None = None
     undone_by: BaseException | None = None
     had_nothing_to_roll_back = False
@@ -141,26 +143,28 @@ class FailingTransaction:
     connections: TransactionConnections
 
     def note_locks_lost(self) -> None:
-        """Forget all locks: the server has given them up."""
+        """Forget all locks: the server has released them."""
         raise NotImplementedError
 
-    def move(self, to: Condition, failures: tuple[Failure, ...] = (), **also: Any) -> None:
-        """Change the condition, and the beliefs that go with it.
+    def move(
+        self, to: Condition, failures: tuple[TransactionFailure, ...] = (), **also: Any
+    ) -> None:
+        """Change the condition, and the state that goes with it.
 
-        In one step, so that no interruption leaves one without the other.
+        In one step, so that no interruption separates the two.
 
         :param also: other attributes that change with it.
-        :raises RuntimeError: that is no allowed move.
+        :raises RuntimeError: the move is not allowed.
         """
         if to is not self.condition and to not in MOVES[self.condition]:
             raise illegal_move(self.condition, to)
         vars(self).update(condition=to, failures=failures, **also)
 
-    def _note_failures(self, failures: tuple[Failure, ...]) -> None:
+    def _note_failures(self, failures: tuple[TransactionFailure, ...]) -> None:
         self.move(max(failures, key=_severity).condition if failures else Condition.OPEN, failures)
 
-    def fail(self, failure: Failure) -> None:
-        """Note a failure; not after the commit, when a lender goes on with the connection."""
+    def fail(self, failure: TransactionFailure) -> None:
+        """Record a failure; but not after the commit, when a lender continues to use the connection."""
         same = failure._replace(error=None)
         if self.condition not in _FINAL and same not in (
             known._replace(error=None) for known in self.failures
@@ -170,67 +174,69 @@ class FailingTransaction:
     # Failures.
 
     def note_half_done(self, error: BaseException) -> None:
-        """Note that an exception has left an inner locked() block, whose work is not to be saved."""
-        self.fail(Failure(Condition.HALF_DONE, error, self._session().get_nested_transaction()))
+        """Record that an exception left an inner locked() block, whose work must not be saved."""
+        self.fail(
+            TransactionFailure(Condition.HALF_DONE, error, self._session().get_nested_transaction())
+        )
 
     def refuse_from_now_on(self, cause: BaseException) -> None:
         """Refuse every statement and commit, because of this error."""
         if self.cause() is None:
             savepoint = self._session().get_nested_transaction()
-            self.fail(Failure(Condition.REFUSED, cause, savepoint))
+            self.fail(TransactionFailure(Condition.REFUSED, cause, savepoint))
             self.refuse_on_connections()
 
     def doubt(self, connection: TransactionConnection, error: BaseException) -> None:
-        """Note an error that may have ended the transaction, so that the server is asked.
+        """Record an error that may have ended the transaction, so that the server is asked.
 
-        Not now, for the statement that has failed is still open, but before anything else is sent.
+        Not now, because the failed statement is still open, but before anything else is sent.
         """
-        self.fail(Failure(Condition.IN_DOUBT, error, connection=connection))
+        self.fail(TransactionFailure(Condition.IN_DOUBT, error, connection=connection))
         self.refuse_on_connections()
 
     def note_server_rollback(self, error: BaseException | None = None) -> None:
-        """Note that the server has rolled back by itself.
+        """Record that the server has rolled back by itself.
 
-        :param error: None in a call for a lock, which refuses by itself.
+        :param error: None in a lock call, which refuses by itself.
         """
-        self.fail(Failure(Condition.LOST, error))
+        self.fail(TransactionFailure(Condition.LOST, error))
         self.note_locks_lost()
 
     def note_ended_at_question(self, error: BaseException, call: LockCall | None) -> None:
-        """Note the end of the transaction, which a question of ours has met.
+        """Record that a question of ours found the transaction ended.
 
-        :param call: the call under way.
+        :param call: the current call.
         """
         self.note_server_rollback()
         self.refuse_after(error, call)
 
     def refuse_after(self, error: BaseException, call: LockCall | None) -> None:
-        """Refuse later calls; a call does that itself, when it has put its settings back."""
+        """Refuse later calls; a call does that itself, after it has restored its settings."""
         if call is None or call.request.as_is:
             self.refuse_from_now_on(error)
 
     # Their end.
 
     def note_inner_rollback(self, transaction: SessionTransaction) -> None:
-        """Note the rollback of a savepoint, or of a flush: failures inside are over."""
+        """Record the rollback of a savepoint, or of a flush: failures inside are undone."""
         # A PendingRollbackError after a flush has no cause.
         undone_by = None if transaction.nested else sys.exc_info()[1]
         self.move(self.condition, self.failures, undone_by=undone_by)
-        # A flush that fails has undone the savepoint that it was in.
+        # A failed flush has undone its savepoint.
         while not transaction.nested and transaction.parent is not None:
             transaction = transaction.parent
         self._undo(lambda failure: _is_in(failure.savepoint, transaction))
 
     def note_savepoints_undone(self, names: Collection[str]) -> None:
-        """Note the rollback of savepoints that the program has set on the Connection itself."""
+        """Record the rollback of savepoints that the program set on the Connection itself."""
         self._undo(lambda failure: failure.within in names)
 
-    def _undo(self, is_undone: Callable[[Failure], bool]) -> None:
+    def _undo(self, is_undone: Callable[[TransactionFailure], bool]) -> None:
         if self.failures and self.condition is not Condition.LOST:
             self._note_failures(tuple(known for known in self.failures if not is_undone(known)))
 
     def verify(self) -> None:
-        """Ask the servers whether an error has ended the transaction, where that is in doubt."""
+        """Ask the servers whether an error has ended the transaction, if that is in doubt."""
         while self.condition is Condition.IN_DOUBT:
             doubt = next(known for known in self.failures if known.condition is Condition.IN_DOUBT)
             assert doubt.connection is not None
@@ -244,14 +250,14 @@ class FailingTransaction:
     # Refusals.
 
     def cause(self) -> BaseException | None:
-        """Return the first error because of which everything is refused; None: there is none."""
+        """Return the first error that causes refusals, or None."""
         refusing = Condition.REFUSED, Condition.LOST
         errors = (known.error for known in self.failures if known.condition in refusing)
         return next(filter(None, errors), None)
 
     def reason_of_rollback(self) -> BaseException | None:
-        """Return the error after which the server has no transaction to roll back; None: there is none."""
-        if self.condition is Condition.IN_DOUBT:  # the server's answer to ROLLBACK says it
+        """Return the error after which the server has no transaction to roll back, or None."""
+        if self.condition is Condition.IN_DOUBT:  # the server's answer to ROLLBACK settles it
             doubt = next(known for known in self.failures if known.condition is Condition.IN_DOUBT)
             self.note_server_rollback(doubt.error)
         return self.cause() if self.condition is Condition.LOST else None
@@ -260,7 +266,7 @@ class FailingTransaction:
         """Refuse a call of the session.
 
         :raises PendingRollbackError: a lock failed, and nothing was rolled back since.
-        :raises LockMisuse: the transaction is another process's.
+        :raises LockMisuse: the transaction belongs to another process.
         """
         if self.parent is not None:
             self.parent.refuse()
@@ -281,7 +287,7 @@ class FailingTransaction:
     def refuse_failed_commit(self, *, whole: bool) -> None:
         """Refuse the commit of the whole transaction, or of a savepoint.
 
-        :raises PendingRollbackError: COMMIT would fail, save a half, or be a ROLLBACK in silence.
+        :raises PendingRollbackError: COMMIT would fail, save half, or silently roll back.
         """
         self.refuse()
         if self.condition is Condition.LOST:
@@ -303,7 +309,7 @@ class FailingTransaction:
                 ) from failure.error
 
     def refuse_on_connections(self) -> None:
-        """Refuse on each connection that there is now, and that the program may have in hand."""
+        """Refuse on each current connection, which the program may use directly."""
         if self.cause() is None and self.condition is not Condition.IN_DOUBT:
             return
         for joined in self.connections.by_engine.values():
@@ -322,7 +328,7 @@ class FailingTransaction:
             self.verify()
             cause = self.cause()
             if self.condition is Condition.LOST and cause is not None:
-                raise cause  # the server has no savepoint any more: tell why
+                raise cause  # the server has no savepoint now: raise the reason
             return
         if not self.connections.is_rolled_back_by_lender(connection):
             self.refuse()
@@ -333,8 +339,8 @@ class FailingTransaction:
         try:
             self.refuse()
         except PendingRollbackError:
-            # SQLAlchemy takes a transaction whose COMMIT has failed for ended.  It would send no
-            # ROLLBACK, neither for rollback() nor when the connection goes back to its pool.
+            # SQLAlchemy believes that a failed COMMIT ended the transaction, and sends no ROLLBACK,
+            # neither for rollback() nor when the connection returns to its pool.
             with ErrorsIgnored(connection):
                 connection.connection.rollback()
             self.connections.note_lender_rollback(connection)
@@ -343,7 +349,7 @@ class FailingTransaction:
 
 
 def _is_in(savepoint: SessionTransaction | None, transaction: SessionTransaction) -> bool:
-    """Return whether the savepoint is this transaction, or was set in it; None: there is none."""
+    """Return whether the savepoint is this transaction, or is nested in it; None: no savepoint."""
     while savepoint is not None and savepoint is not transaction:
         savepoint = savepoint.parent
     return savepoint is not None

@@ -1,11 +1,12 @@
-"""A session in a forked process: its transaction is the parent's, which goes on using the connection.
+"""A session in a forked process: its transaction belongs to the parent, which continues to use the connection.
 
-A transaction belongs to the process that began it.  In a child the session sends nothing, and drops its
-connection without a byte on the wire.  A driver's own ``close()`` writes to the socket that the parent
-still uses: libpq sends Terminate, and a connection pool sends ROLLBACK before that.  So the child never
-closes such a connection, and points its copy of the descriptor at the null device.
+A transaction belongs to the process that began it.  In a child, the session sends nothing, and
+drops its connection without a byte on the wire.  A driver's own ``close()`` writes to the socket
+that the parent still uses: libpq sends Terminate, and a connection pool sends ROLLBACK before that.
+So the child never closes such a connection, and points its copy of the descriptor at the null
+device.
 
-``os.register_at_fork()`` finds the sessions, so that a program which does not fork pays nothing.
+``os.register_at_fork()`` finds the sessions, so a program that does not fork pays nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ...events import EventfulSession
 from ...sqlalchemy_internals import all_sessions
 from ..ledger import Ledger, document_of
 from ..lock_request import add_document
-from .connection import TransactionConnections
+from .transaction_connection import TransactionConnections
 
 _REFUSED: Final = ("before_cursor_execute", "prepare_twophase", "commit_twophase")
 _DROPPED: Final = ("rollback", "rollback_savepoint", "rollback_twophase")
@@ -36,7 +37,7 @@ class ParentTransaction:
     """The transaction of a session that another process began, as seen in a fork of that process.
 
     :param process: the id of the process that began it.
-    :param ledger: the locks that it holds.
+    :param ledger: its locks.
     :ivar left: its connections that the session has not dropped yet.
     """
 
@@ -56,7 +57,7 @@ class ParentTransaction:
             if not (part.connection.closed or part.connection.invalidated):
                 lent = connections.is_lent(part.connection)
                 self.left.append(_LeftConnection(self, part.connection, part.known, lent=lent))
-        # Every statement asks for its database first.
+        # Every statement first asks for its database.
         self._get_bind = vars(session).get("get_bind")
         vars(session)["get_bind"] = self.refuse
 
@@ -67,7 +68,7 @@ class ParentTransaction:
         error = LockMisuse(
             f"the session's transaction belongs to process {self.process}, which began it{holds}; "
             f"this is process {os.getpid()}, a fork of it, and nothing was sent. Call rollback() or "
-            "close() here, which drops the connection without a word to the server. Then begin a "
+            "close() here, which drops the connection and sends nothing. Then begin a "
             "transaction of this process, after engine.dispose(close=False)"
         )
         if self._held is not None:
@@ -83,18 +84,18 @@ class ParentTransaction:
             vars(session)["get_bind"] = self._get_bind
 
     def drop(self) -> None:
-        """Drop the session's own connections; one that was lent is its lender's to roll back."""
+        """Drop the session's own connections; the lender must roll back a lent one."""
         for left in [left for left in self.left if not left.lent]:
             left.drop()
 
 
 class _LeftConnection:
-    """A connection that a fork has left to the parent process.
+    """A connection that belongs to the parent process after a fork.
 
-    Nothing closes it: neither the garbage collector, nor the end of the interpreter.
+    Nothing closes it here, neither the garbage collector nor the end of the interpreter.
 
-    :param known: how its database locks; None where nothing is known of the database.
-    :ivar lent: its end is another's.
+    :param known: its lock strategy, or None for an unknown database.
+    :ivar lent: its owner ends it.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class _LeftConnection:
         event.listen(connection, "commit", self._on_commit, insert=True)
 
     def drop(self, *_: Any) -> None:
-        """Give the connection up, as if it was lost, without closing it."""
+        """Invalidate the connection as if it were lost, without closing it."""
         if self in self._parent.left:
             self._parent.left.remove(self)
             if not (self._connection.closed or self._connection.invalidated):
@@ -145,34 +146,34 @@ class _LeftConnection:
 
     def _on_commit(self, *_: Any) -> None:
         if self in self._parent.left:
-            self.drop()  # SQLAlchemy takes a transaction whose COMMIT fails for ended
+            self.drop()  # SQLAlchemy believes that a failed COMMIT ended the transaction
             self._parent.refuse()
 
 
-# Threads: filled in the child of a fork alone, which has one thread.
+# Threads: filled only in the child of a fork, which has one thread.
 _kept: Final[list[Any]] = []
 
 
 def _keep_for_ever(thing: Any) -> None:
-    """Keep the object until the process is gone, also while the interpreter ends."""
+    """Keep the object until the process ends, even while the interpreter shuts down."""
     _kept.append(thing)
-    with suppress(ImportError, AttributeError):  # not CPython: it does not finalize at its end
+    with suppress(ImportError, AttributeError):  # not CPython, which alone finalizes at its end
         import ctypes  # noqa: PLC0415  # needed in a fork alone
 
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def _point_at_null(descriptor: int | None) -> None:
-    """Point this process's copy of the descriptor at the null device: the parent keeps its own."""
+    """Point this process's copy of the descriptor at the null device; the parent keeps its own."""
     if descriptor is not None:
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, descriptor, inheritable=False)
         os.close(null)
 
 
-# Threads: each has an entry of its own, while it forks.
-# While a thread forks: its sessions, and those of all other threads.  Python frees what is local to a
-# thread in the child before it calls any function there, and a pool would send ROLLBACK for it.
+# Threads: each has its own entry while it forks.
+# While a thread forks: its sessions, and those of all other threads.  In the child, Python frees
+# thread-local objects before it calls any function there, and a pool would send ROLLBACK for them.
 _forking: Final[dict[int, tuple[int, Sequence[Session]]]] = {}
 
 
@@ -182,14 +183,10 @@ def _before() -> None:
         _forking[get_ident()] = os.getpid(), sessions
 
 
-def _in_parent() -> None:
-    _forking.pop(get_ident(), None)
-
-
 def _in_child() -> None:
-    # A server that forks in C, as uWSGI, calls this function alone.
+    # A server that forks in C, such as uWSGI, calls only this function.
     process, sessions = _forking.get(get_ident()) or (os.getppid(), all_sessions())
-    with ExitStack() as stack:  # each of them, whatever another one meets
+    with ExitStack() as stack:  # run all of them, even if some fail
         stack.callback(_forking.clear)
         for session in sessions:
             transaction = _transaction_of(session)
@@ -198,10 +195,13 @@ def _in_child() -> None:
 
 
 def _transaction_of(session: Session) -> Any:
-    """Return the state of a LockingSession's transaction that has a connection; else None."""
     context = vars(session).get("_context") if isinstance(session, EventfulSession) else None
     return context.transaction if context is not None and context.connections.by_engine else None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(
+        before=_before,
+        after_in_parent=lambda: _forking.pop(get_ident(), None),
+        after_in_child=_in_child,
+    )

@@ -1,4 +1,4 @@
-"""LockTransaction: all that is believed of one transaction of a session, dropped with it."""
+"""LockTransaction: the state of one transaction of a session, dropped with it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..instrumentation import report_released, reports_released
 from ..ledger import Ledger, LedgerMark, NamedKey, document_of
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
-from .connection import Mark, TransactionConnections, next_moment
-from .failure import Condition, FailingTransaction, Failure
+from .failure import Condition, FailingTransaction, TransactionFailure
 from .forked import ParentTransaction
-from .part import Outbox, SessionParts
+from .session_part import Outbox, SessionParts
+from .transaction_connection import Mark, TransactionConnections, next_moment
 
 _NONE: Final[Mapping[DocumentKey | NamedKey, str]] = MappingProxyType({})
 _NOTHING: Final = nullcontext()
@@ -40,28 +40,28 @@ class LocksOfSession(Protocol):
 
 
 class EndOfTransaction(ABC):
-    """The memory of a part that does something at the end of the transaction, after all parts."""
+    """The memory of a part that acts at the end of the transaction, after all parts."""
 
     @abstractmethod
     def ended(self, *, committed: bool) -> None:
-        """The transaction has ended, and is not the session's any more."""
+        """The transaction has ended, and the session no longer has it."""
 
 
 class LockTransaction(FailingTransaction):
-    """All that is believed of one transaction of a session.
+    """The state of one transaction of a session.
 
-    The context makes it with the session's outermost transaction, and drops it when that ends.
-    Nothing in it is ever emptied.  Where another than the session ends the transaction at the
-    server, the ledger and the ``TransactionConnection`` objects are replaced by new ones, which know
-    nothing: no belief outlives its subject, wherever an interruption comes.
+    The context creates it with the session's outermost transaction, and drops it when that ends.
+    Nothing in it is ever emptied.  If something other than the session ends the transaction at the
+    server, the ledger and the ``TransactionConnection`` objects are replaced by empty ones: no
+    entry outlives its lock, wherever an interruption comes.
 
     :ivar ledger: the locks and new documents of the transaction at the server.
     :ivar savepoints: the open ones, the outermost first, with the state at each.
     :ivar lost: the locks that were lost since the transaction began, each with how.
-    :ivar began_by_savepoint: it has begun with ``begin_nested()``, and not with ``begin()``.
-    :ivar wrote: the moment when it flushed, or executed a statement that writes, last; 0: never.
-    :ivar given_up: the documents whose locks the rollback of a savepoint gave up, each with the moment.
-    :ivar outbox: of a session with a pipeline: the unsent writes.
+    :ivar began_by_savepoint: ``begin_nested()`` began it, not ``begin()``.
+    :ivar wrote: the moment of its last flush or writing statement; 0: never.
+    :ivar given_up: documents whose locks a rollback to a savepoint released, each with the moment.
+    :ivar outbox: in a session with a pipeline: the unsent writes.
     """
 
     began_by_savepoint = False
@@ -70,7 +70,7 @@ class LockTransaction(FailingTransaction):
     outbox: Outbox | None = None
 
     def __init__(self, locks: LocksOfSession) -> None:
-        # Not the object itself: a cycle would keep the connections until the next collection.
+        # A weak reference: a cycle would keep the connections until the next collection.
         self._session = locks.session
         self._parts = locks.parts
         self.ledger = Ledger(locks.options.ranks, locks.calls)
@@ -82,28 +82,28 @@ class LockTransaction(FailingTransaction):
             self.outbox = self._parts.pipeline.of_transaction()
 
     def saving(self) -> AbstractContextManager[object]:
-        """Return the block around commit(), and around save_changes() where that commits."""
+        """Return the block around commit(), and around a save_changes() that commits."""
         return _NOTHING if self.outbox is None else self.outbox.around_save() or _NOTHING
 
     def memory(self, part: object, make: Callable[[], T]) -> T:
         """Return a part's memory of this transaction, which is dropped with it.
 
-        :param make: makes it, at its first use.
+        :param make: creates it at its first use.
         """
         if part not in self._memories:
             self._memories[part] = make()
         memory: T = self._memories[part]
         return memory
 
-    # Locks that are lost: another than the session has ended the transaction that held them.
+    # Lost locks: something other than the session ended their transaction.
 
     def is_over(self) -> bool:
-        """Return whether the locks must not be counted on any more, because of the hold limit."""
+        """Return whether the locks are no longer reliable because of the hold limit."""
         deadline = self._parts.deadline
         return deadline is not None and deadline.is_over()
 
     def check_locks(self, *, ask: bool = True) -> None:
-        """Compare the ledger with SQLAlchemy's and the connections' own word, and with the parts'.
+        """Compare the ledger with the state of SQLAlchemy, of the connections and of the parts.
 
         :param ask: ask the server too, after a foreign statement.
         :raises LockLost: a part has ended the transaction.
@@ -120,9 +120,9 @@ class LockTransaction(FailingTransaction):
             self._note_all_ended()
 
     def _note_all_ended(self) -> None:
-        """Forget all locks: the transaction is gone, or a part ends it.
+        """Forget all locks: the transaction has ended, or a part ends it.
 
-        :raises LockLost: a part has ended it.
+        :raises LockLost: a part ended it.
         """
         if self.connections.is_prepared():
             return  # SQLAlchemy refuses later calls, and no part can end it
@@ -130,7 +130,7 @@ class LockTransaction(FailingTransaction):
         if error is not None:
             raise error
         if self.connections.invalidated():
-            self.note_locks_lost()  # SQLAlchemy itself refuses later calls
+            self.note_locks_lost()  # SQLAlchemy refuses later calls
         else:
             self.note_ended(None, "lost")
 
@@ -139,7 +139,7 @@ class LockTransaction(FailingTransaction):
 
         :raises WrongIsolation: a SnapshotRead has opened the transaction.
         :raises LockLost: the transaction that held the locks has ended, or a part ends it.
-        :raises LockMisuse: it is another process's.
+        :raises LockMisuse: it belongs to another process.
         """
         if self.parent is not None:
             self.parent.refuse()
@@ -152,7 +152,7 @@ class LockTransaction(FailingTransaction):
             self._refuse_lost()
 
     def refuse_commit(self) -> None:
-        """:raises LockLost: the locks are lost, and there is something that COMMIT would save."""
+        """:raises LockLost: the locks are lost, and COMMIT would save something."""
         held = bool(self.ledger.places or self.ledger.new)
         if held:
             self.check_locks()
@@ -160,7 +160,7 @@ class LockTransaction(FailingTransaction):
             self._refuse_lost()
 
     def lost_error(self) -> LockLost | None:
-        """Return the error of a lock that was lost, and not taken again since; None: there is none."""
+        """Return the error of a lock that was lost, and not taken again since, or None."""
         place = next((place for place in self.lost if not self.ledger.has(place)), None)
         if place is None:
             return None
@@ -186,7 +186,7 @@ class LockTransaction(FailingTransaction):
         try:
             self.refuse_commit()
         except LockLost:
-            # SQLAlchemy takes a transaction whose COMMIT has failed for ended, and sends no ROLLBACK.
+            # SQLAlchemy believes that a failed COMMIT ended the transaction, and sends no ROLLBACK.
             with ErrorsIgnored(connection):
                 connection.connection.rollback()
             raise
@@ -199,41 +199,40 @@ class LockTransaction(FailingTransaction):
         self.move(Condition.INHERITED, parent=parent, ledger=self.ledger.renewed(), lost={})
 
     def note_ended(self, connection: Connection | None, outcome: str) -> None:
-        """Note that the transaction has ended, though the session has not ended it.
+        """Record that something other than the session has ended the transaction.
 
-        :param connection: whose; None for all of them.
+        :param connection: whose; None: all of them.
         """
         ledger = self._drop_ledger(dict.fromkeys(self.ledger.places, outcome))
         self.connections.note_ended(connection)
         self._note_lost(ledger, outcome)
 
     def note_locks_lost(self) -> None:
-        """Forget all locks: the server has given them up, though the transaction goes on here."""
+        """Forget all locks: the server has released them, though the transaction continues here."""
         self._note_lost(self._drop_ledger(), "lost")
 
     def _note_lost(self, ledger: Ledger, outcome: str) -> None:
         self._report_released(self._told_to_parts(ledger, outcome), outcome)
 
     def _drop_ledger(self, lost: Mapping[DocumentKey | NamedKey, str] = _NONE) -> Ledger:
-        """Replace the ledger by a new one, and return it.
+        """Replace the ledger by a new one; return the old one.
 
-        In one step with the ban on writes, and before all else, so that no interruption leaves a
-        lock that is believed and is not held.
+        One step also bans writes: an interruption must not leave a lock recorded that is not held.
         """
         dropped = self.ledger
         vars(self).update(ledger=dropped.renewed(), lost={**self.lost, **lost})
         return dropped
 
-    # Locks that are given up, while the transaction goes on.
+    # Locks that are released while the transaction continues.
 
     def mark(self) -> Mark:
         """Return the present state, for a rollback to it."""
         return self.ledger, self.ledger.mark(), next_moment()
 
     def roll_back_connection(self, mark: Mark | None, savepoints: Collection[str]) -> None:
-        """Forget the work of these savepoints, which the program has rolled back itself.
+        """Forget the work of these savepoints, which the program itself has rolled back.
 
-        :param mark: of the first of them; None where the later work is not known.
+        :param mark: of the first of them; None if the later work is unknown.
         """
         self.note_savepoints_undone(savepoints)
         if mark is None:
@@ -244,21 +243,21 @@ class LockTransaction(FailingTransaction):
     def settle_savepoints(self) -> None:
         """Forget the work of savepoints that are rolled back.
 
-        SQLAlchemy's event comes later than the server's rollback, and after an interruption, or an
-        error of another listener, not at all.  So the event is only one of the moments when this is
-        called: a session never says that it holds more than the server does.
+        SQLAlchemy's event comes later than the server's rollback, and not at all after an
+        interruption, or an error of another listener.  So this is also called at other moments: a
+        session never claims to hold more than the server does.
         """
         known = savepoints_of(self._session())
         undone = (mark for joined, mark in self.savepoints.items() if known.get(joined, True))
         mark = next(undone, None)
         if mark is not None:
             self._roll_back_to(mark)
-        # Last, so that an interruption before it changes nothing.
+        # Last: an interruption before it changes nothing.
         for ended in [savepoint for savepoint in self.savepoints if savepoint not in known]:
             del self.savepoints[ended]
 
     def _roll_back_to(self, mark: Mark) -> None:
-        """Forget later entries; a second time nothing is forgotten."""
+        """Forget later entries; repeating this changes nothing."""
         *_, moment = mark
         if self._parts.guard is not None:
             self._parts.guard.roll_back()
@@ -267,20 +266,20 @@ class LockTransaction(FailingTransaction):
         self.release_since(mark, "rolled back")
 
     def note_abort(self, connection: Connection, error: BaseException) -> None:
-        """Note that an error has aborted the transaction at the server, or its savepoint."""
+        """Record that an error has aborted the transaction at the server, or its savepoint."""
         joined = self.connections.find(connection)
         savepoint = savepoint_on(self._session(), connection)
         within, mark = None, None if savepoint is None else self.savepoints.get(savepoint)
         if joined is not None and joined.savepoints:
             within, mark = joined.savepoints[-1]
-        self.fail(Failure(Condition.ABORTED, error, savepoint, within))
+        self.fail(TransactionFailure(Condition.ABORTED, error, savepoint, within))
         if mark is None:
             self.note_locks_lost()
         else:
             self.release_since(mark, "lost")
 
     def note_unseen_abort(self) -> None:
-        """Note an error that has aborted the transaction, and whose event an interruption has prevented."""
+        """Record an error that has aborted the transaction, and whose event an interruption prevented."""
         if any(failure.condition is Condition.ABORTED for failure in self.failures):
             return
         for joined in self.connections.by_engine.values():
@@ -292,7 +291,7 @@ class LockTransaction(FailingTransaction):
                 self.note_abort(joined.connection, error)
 
     def give_up(self, mark: LedgerMark, *, reported: bool) -> None:
-        """Forget the locks since the mark, which a part refuses, though the server has granted them.
+        """Forget the locks since the mark, which a part refuses although the server granted them.
 
         The server keeps them until the end of the transaction.
 
@@ -308,15 +307,14 @@ class LockTransaction(FailingTransaction):
     def release_since(self, mark: Mark, outcome: str) -> None:
         """Forget the locks since this moment."""
         ledger, locks, _ = mark
-        # All that is in another ledger was locked since: the one of then was dropped.
+        # A different ledger means that the old one was dropped: all of its locks came later.
         self.release(locks if ledger is self.ledger else None, outcome)
 
     def release(self, mark: LedgerMark | None, outcome: str) -> None:
-        """Forget the locks since this mark, None: all of them, and report them."""
+        """Forget the locks since this mark, or all of them, and report them."""
         self._report_released(self._forget(mark, outcome), outcome)
 
     def _forget(self, mark: LedgerMark | None, outcome: str) -> Sequence[ReleasedLock]:
-        """Forget these locks, tell the parts, and return the locks to report."""
         if mark is not None:
             released = self.ledger.roll_back_to(mark)
             if released:
@@ -326,7 +324,6 @@ class LockTransaction(FailingTransaction):
         return self._told_to_parts(self._drop_ledger(), outcome)
 
     def _told_to_parts(self, ledger: Ledger, outcome: str) -> Sequence[ReleasedLock]:
-        """Tell the parts of all locks of a ledger that was dropped, and return the locks to report."""
         if not (ledger.places and (self._parts.released or reports_released())):
             return ()
         return self._tell_parts(ledger.released(), outcome)
@@ -345,7 +342,7 @@ class LockTransaction(FailingTransaction):
     def end(self) -> None:
         """Report released locks, restore lent connections, and tell the parts.
 
-        The context has dropped it before.
+        The context has already dropped it.
         """
         committed = self.condition is Condition.COMMITTED
         outcome = "committed" if committed else "rolled back"
@@ -368,7 +365,6 @@ class LockTransaction(FailingTransaction):
 
 
 def _call_each(functions: Sequence[Callable[..., None]], *, committed: bool) -> None:
-    """Call each of them, whatever an interruption, or another of them, meets."""
     first, *others = functions
     try:
         first(committed=committed)

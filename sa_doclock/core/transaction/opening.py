@@ -1,7 +1,7 @@
-"""The opening of a session's transaction, so that it is fit for a lock.
+"""Opens a session's transaction so that it suits a lock.
 
-The isolation level of a lock is set before its transaction starts.  Afterwards SQLAlchemy
-only warns, and the server goes on reading as it did.
+The isolation level of a lock is set before its transaction starts.  Afterwards SQLAlchemy only
+warns, and the server continues to read as before.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ...dialects.base import AUTOCOMMIT, IsolationLevels
 from ...errors import LockNotSupported, WrongIsolation
 from ...options import LockOptions, base_of
 from ...pool import GUARD_ISOLATION_LEVEL, on_return
-from .connection import ISOLATION, TransactionConnection, TransactionConnections
 from .context import LockContext
 from .plan import LockPlan
+from .transaction_connection import ISOLATION, TransactionConnection, TransactionConnections
 
 
 class _OpeningLevel(NamedTuple):
-    """The isolation level of a transaction that is opened for a lock.
+    """The isolation level of a transaction that a lock opens.
 
-    :ivar before: the one that it would have without the lock.
-    :ivar option: the one that SQLAlchemy sets on the connection; None: it sets none.
-    :ivar once: the one that the dialect sets for this transaction alone; None: it sets none.
+    :ivar before: the level without the lock.
+    :ivar option: the level that SQLAlchemy sets on the connection, or None.
+    :ivar once: the level that the dialect sets for this transaction only, or None.
     """
 
     before: str | None
@@ -37,11 +37,11 @@ class _OpeningLevel(NamedTuple):
 
 
 def _opening_level(session: Session, bind: Engine | Connection, plan: LockPlan) -> _OpeningLevel:
-    """Return the level of the transaction; nothing is set where its own protects a document too.
+    """Return the transaction's level; if the current one protects a document, none is set.
 
-    :raises LockNotSupported: AUTOCOMMIT, which ends every lock with its statement.
+    :raises LockNotSupported: AUTOCOMMIT, which releases every lock at the end of its statement.
     """
-    # Session(execution_options=...) came with SQLAlchemy 2.1
+    # Session(execution_options=...) exists since SQLAlchemy 2.1
     of_session = getattr(session, "execution_options", {}).get(ISOLATION)
     chosen = of_session or bind.get_execution_options().get(ISOLATION)
     default: str | None = getattr(bind.dialect, "default_isolation_level", None)
@@ -59,11 +59,10 @@ def _opening_level(session: Session, bind: Engine | Connection, plan: LockPlan) 
 def open_for_lock(
     context: LockContext, bind: Engine | Connection, plan: LockPlan, seconds: float | None
 ) -> TransactionConnection:
-    """Return the connection to take this lock on, its transaction opened for it, or fit for it.
+    """Return the connection for this lock, with its transaction opened for it or suitable.
 
-    :param bind: the result of ``get_bind()``; a program's own may answer another time
-        with another database.
-    :raises WrongIsolation: the transaction is open already, and is not fit.
+    :param bind: the result of ``get_bind()``; a custom one may return another database next time.
+    :raises WrongIsolation: the transaction is open already, at an unsuitable level.
     :raises LockNotSupported: AUTOCOMMIT.
     """
     session, strategy, connections = context.session(), plan.strategy, context.connections
@@ -74,7 +73,7 @@ def open_for_lock(
         and known.foreign_asked == connections.foreign_statements
         and not session.in_nested_transaction()
     ):
-        strategy.check_autocommit(known.connection)  # all else could only change by a statement
+        strategy.check_autocommit(known.connection)  # any other change needs a statement
         return known
     if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
         return _join(context, known, bind, plan, seconds)
@@ -84,7 +83,7 @@ def open_for_lock(
     strategy.check_autocommit(opened.connection)
     if level.once is not None:
         strategy.isolation.set_once(opened.connection, level.once)
-    opened.begun = False  # a BEGIN in front of a savepoint may be taken back
+    opened.begun = False  # a BEGIN before a savepoint may be taken back
     strategy.begin(opened.connection, plan.lock, seconds)
     opened.opened_for, opened.fit_for = plan.lock, (plan, seconds)
     if plan.lock is LockOptions.SnapshotRead:
@@ -102,11 +101,11 @@ def _begin(
     *,
     nested: bool,
 ) -> TransactionConnection:
-    """Connect, and begin the transaction of the session on this connection, at this level."""
+    """Connect, and begin the session's transaction on this connection at this level."""
     started = time.monotonic()
     options = None if level.option is None else immutabledict({ISOLATION: level.option})
     try:
-        if nested:  # the first statement comes before the SAVEPOINT
+        if nested:  # the first statement must come before the SAVEPOINT
             root = session.get_transaction()
             assert root is not None
             root.connection(None, execution_options=options, bind=bind)
@@ -115,8 +114,8 @@ def _begin(
     except Exception as error:
         driver_error: Any = bind.dialect.loaded_dbapi.Error
         if isinstance(error, driver_error):
-            # Setting the level of a connection that died in the pool is the one statement whose
-            # error SQLAlchemy does not wrap.
+            # SQLAlchemy does not wrap one error: setting the level on a connection that died in the
+            # pool.
             raise wrapped_error(error, bind.dialect, f"SET {ISOLATION}") from error
         raise
     context.calls.connecting += time.monotonic() - started
@@ -138,10 +137,10 @@ def _join(
     session, strategy = context.session(), plan.strategy
     if known is None:
         assert isinstance(bind, Connection)
-        strategy.lifecycle.before_savepoint(bind)  # the session may join by one
+        strategy.lifecycle.before_savepoint(bind)  # the session may join by a savepoint
     if known is None or session.in_nested_transaction():
-        # Joins the lent connection's transaction; sends the SAVEPOINT, if it is not yet
-        # sent, in front of all that its rollback has to undo.
+        # Joins the lent connection's transaction; sends a pending SAVEPOINT before other
+        # statements.
         Session.connection(session, {"bind": bind})
     connections = context.connections
     joined = connections.by_engine[bind.engine]
@@ -161,10 +160,10 @@ def _join(
 def _note_joined(
     connections: TransactionConnections, joined: TransactionConnection, plan: LockPlan
 ) -> TransactionConnection:
-    """Find out the level of the transaction that is open on this connection.
+    """Determine the isolation level of the connection's open transaction.
 
-    Where a foreign statement has ended it, and the server has begun no other, the level of the next
-    one is set as at the begin.
+    If a foreign statement ended it, and the server has begun no other, set the next one's level as
+    at its begin.
     """
     isolation, connection = plan.strategy.isolation, joined.connection
     own = type(isolation).set_once is not IsolationLevels.set_once
@@ -180,7 +179,7 @@ def _note_joined(
 def _sets_next_level(joined: TransactionConnection, level: str) -> bool:
     """Set the level of the next transaction; return whether the server had no open one.
 
-    A driver that does not report this leaves the attempt, which the server refuses in an open transaction.
+    If the driver does not report this, try: the server refuses in an open transaction.
     """
     is_idle = joined.is_idle()
     if is_idle is False:
@@ -203,10 +202,10 @@ def _take_in_open(
 ) -> bool:
     """Take the lock in the open transaction; return whether it counts as opened for this lock.
 
-    :param begins: it is the transaction of a test, in which one of the session begins.
+    :param begins: it is a test's transaction, in which one of the session begins.
     """
     if begins and plan.lock is LockOptions.SnapshotRead:
-        # A test reads at the level that there is.
+        # A test reads at the current level.
         joined.note_level(plan.level, joined.foreign_asked)
         return True
     bases = base_of(joined.opened_for or LockOptions.None_), base_of(plan.lock)

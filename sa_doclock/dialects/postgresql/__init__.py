@@ -52,20 +52,20 @@ from .named_locks import PostgreSQLNamedLocks
 # PQTRANS_IDLE, PQTRANS_ACTIVE ("a command is in progress") and PQTRANS_INERROR of libpq:
 # https://www.postgresql.org/docs/current/libpq-status.html#LIBPQ-PQTRANSACTIONSTATUS
 _IDLE, _ACTIVE, _IN_ERROR = 0, 1, 3
-# The methods of pg8000's connection that send a statement and read its answer.  The driver raises the
-# errors of its socket, and of answers that it cannot read, as they are.
+# Methods of pg8000's connection that send a statement and read its answer.  The driver raises
+# errors of its socket, and of unreadable answers, unwrapped.
 _STATEMENT = frozenset({"execute_simple", "execute_unnamed", "execute_named"})
 _ABORTED = "25P02"  # in_failed_sql_transaction
-# A row lock has assigned an id already; a named lock has not.  A standby can assign none.
+# A row lock has assigned an id already; a named lock has not.  A standby cannot assign one.
 _TRANSACTION_ID = (
     "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.now()::pg_catalog.text "
     "ELSE pg_catalog.txid_current()::pg_catalog.text END"
 )
 
-# Those that exist, in their order: the table may be in the second one.  pg_temp comes and goes.
+# The existing schemas, in order: the table may be in the second one.  pg_temp comes and goes.
 _SEARCH_PATH = "SELECT pg_catalog.array_to_string(pg_catalog.current_schemas(false), ', ')"
 
-# The policies for UPDATE count for FOR UPDATE and FOR SHARE too:
+# The policies for UPDATE also apply to FOR UPDATE and FOR SHARE:
 # https://www.postgresql.org/docs/current/sql-createpolicy.html
 _ROW_SECURITY = (
     "SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class "
@@ -83,14 +83,14 @@ class PostgreSQLIsolation(IsolationLevels):
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
-    # "a transaction takes its snapshot as of the start of the first non-transaction-control statement",
-    # and so before the wait of a lock that is this statement:
+    # "a transaction takes its snapshot as of the start of the first non-transaction-control
+    # statement", which is before the wait if that statement locks:
     # https://www.postgresql.org/docs/current/transaction-iso.html#XACT-REPEATABLE-READ
     plain_reads = {
         "READ UNCOMMITTED": PlainReads.PAST_WRITERS,
         READ_COMMITTED: PlainReads.PAST_WRITERS,
         REPEATABLE_READ: PlainReads.PAST_WRITERS | PlainReads.OLDER | PlainReads.CONFLICT,  # 40001
-        # A read is remembered, and a commit can fail because of it (40001).
+        # The server records reads, and a commit can fail because of one (40001).
         "SERIALIZABLE": PlainReads.OLDER | PlainReads.CONFLICT,
     }
 
@@ -100,16 +100,16 @@ class PostgreSQLStatements(LockStatements):
     # However, these clauses do not apply to WITH queries referenced by the primary query."
     # https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE
     reach = Reach.ONE_TABLE | Reach.SUBQUERIES
-    # READ COMMITTED re-checks the row version that it waited for.  One that was deleted and
-    # inserted again meanwhile is another row, which only a new statement's snapshot shows.
+    # READ COMMITTED re-checks the row version for which it waited.  If the row was deleted and
+    # inserted again meanwhile, only a new statement's snapshot shows the new row.
     retries_missing_rows = True
 
 
 class PostgreSQLStatus(TransactionStatus):
     def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
         pooled = connection.connection
-        # After a COMMIT that the program has sent as text, asyncpg and psycopg2 send no other BEGIN.
-        # psycopg: five times as fast as its "info", and "driver_connection" takes three calls.
+        # After a COMMIT that the program sent as text, asyncpg and psycopg2 send no other BEGIN.
+        # For psycopg: five times as fast as its "info", and "driver_connection" takes three calls.
         libpq: Any = getattr(pooled.dbapi_connection, "pgconn", None)
         if libpq is None:
             driver: Any = pooled.driver_connection
@@ -123,7 +123,7 @@ class PostgreSQLStatus(TransactionStatus):
         return None if driver.is_closed() else bool(driver.is_in_transaction())  # asyncpg
 
     def is_aborted(self, connection: Connection) -> bool | None:
-        # psycopg and psycopg2; asyncpg and pg8000 do not tell
+        # psycopg and psycopg2; asyncpg and pg8000 do not report it
         info: Any = getattr(connection.connection.driver_connection, "info", None)
         status = getattr(info, "transaction_status", None)
         return None if status is None else int(status) == _IN_ERROR
@@ -133,17 +133,17 @@ class PostgreSQLLifecycle(TransactionLifecycle):
     kept_by_prepare = frozenset({LockOptions.ForUpdate, LockOptions.SharedRead})
 
     def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
-        # The server's end of the socket was reset at some moments: psycopg raises "connection socket
-        # closed", and its connection is not "closed", by which SQLAlchemy goes.
+        # If the server resets the socket, psycopg may raise "connection socket closed" while its
+        # "closed", which SQLAlchemy checks, stays false.
         libpq: Any = getattr(connection.connection.driver_connection, "pgconn", None)
         if libpq is None:
             return raised_within(connection, error, _STATEMENT)
-        if libpq.pipeline_status:  # others may be in progress
+        if libpq.pipeline_status:  # other statements may be in progress
             return False
         return int(libpq.transaction_status) == _ACTIVE
 
     def descriptor(self, driver_connection: Any) -> int | None:
-        # asyncpg and pg8000 have no public name for it
+        # no public name in asyncpg and pg8000
         private = socket_descriptor(driver_connection, "_transport", "_usock")
         return super().descriptor(driver_connection) if private is None else private
 
@@ -158,7 +158,7 @@ class PostgreSQLMarks(TransactionMarks):
 
     def has_mark(self, connection: Connection, mark: object) -> bool:
         found = _transaction_id(connection)
-        return found is UNMARKED or found == mark  # an aborted one does nothing more
+        return found is UNMARKED or found == mark  # an aborted transaction cannot change anything
 
     def current_schema(self, connection: Connection) -> str | None:
         if PostgreSQLLocks.status.is_aborted(connection):
@@ -193,7 +193,7 @@ class PostgreSQLLocks(LockStrategy):
         # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
         psycopg: Any = dialect.loaded_dbapi if dialect.driver == "psycopg" else None
         if psycopg is not None and psycopg.Pipeline.is_supported():
-            # They import psycopg.
+            # These import psycopg.
             from .deferred_writes import PsycopgPipeline  # noqa: PLC0415
             from .pipelined_hold_limit import PipelinedHoldLimit  # noqa: PLC0415
             from .pipelined_lock import PipelinedWaits  # noqa: PLC0415
@@ -206,8 +206,8 @@ class PostgreSQLLocks(LockStrategy):
         return None if self._pipeline is None else self._pipeline(connection)
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:
-        # pg8000 does not tell.  In a transaction of the program the snapshot of a question would be
-        # older than the program's next statement, which may also be SET TRANSACTION.
+        # pg8000 does not report it.  In the program's transaction, a question's snapshot would
+        # precede the program's next statement, which may also be SET TRANSACTION.
         if self.status.in_transaction(connection) is False:
             return asked_here(connection, _rolled_back(connection))
         return super().asking(connection)
@@ -252,35 +252,35 @@ class PostgreSQLLocks(LockStrategy):
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
-            # Not the postgresql_readonly option: that is reset to READ WRITE when the
-            # connection returns, whatever its own default was.
+            # Not the postgresql_readonly option: when the connection returns, that is reset to READ
+            # WRITE, whatever the connection's default was.
             connection.exec_driver_sql("SET TRANSACTION READ ONLY")
 
     @contextmanager
     def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
-        # The INSERT waits for the end of another's transaction, by lock_timeout as for a lock.
+        # The INSERT waits for another transaction to end, within lock_timeout, as a lock does.
         with nullcontext() if seconds is None else limited_block(connection, seconds):
             yield False
 
 
 @contextmanager
 def _rolled_back(connection: Connection) -> Iterator[None]:
-    """Roll the driver's transaction back at the end, of which SQLAlchemy does not know."""
+    """Roll back at the end; SQLAlchemy does not know of the driver's transaction."""
     driver_error: Any = connection.dialect.loaded_dbapi.Error
     try:
         yield
     finally:
         if not connection.invalidated:
-            with suppress(driver_error):  # where it is lost, the program's own statement meets it
+            with suppress(driver_error):  # if it is lost, the program's next statement reports it
                 connection.connection.rollback()
 
 
 def _transaction_id(connection: Connection) -> object:
-    """Return the id of the transaction, assigned if it has none; UNMARKED: it is aborted."""
+    """Return the id of the transaction, which may be assigned here; UNMARKED: it is aborted."""
     if PostgreSQLLocks.status.is_aborted(connection):
-        return UNMARKED  # a successful statement ends it, or its savepoint
+        return UNMARKED  # a later successful statement proves that it or its savepoint ended
     try:
-        # By SQLAlchemy: where the server has ended the transaction, this answer alone says why.
+        # By SQLAlchemy: if the server has ended the transaction, only this answer says why.
         mark: object = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
     except DBAPIError as error:
         if code_of(PostgreSQLLocks.errors, error) != _ABORTED:

@@ -2,11 +2,11 @@
 
 https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
 
-An id alone does not name a transaction for ever.  After a crash, and on a standby that was promoted,
-the server goes on from its log.  The last ids before may be missing there, and it gives them
-to other transactions: one that never committed would look as if it had.  So the id is kept with the
-history of the server that it belongs to: the cluster, the timeline, and the last recovery from a
-crash, at which the server resets its statistics.
+An id alone does not identify a transaction forever.  After a crash, and on a promoted standby, the
+server continues from its log.  The last ids may be missing there, and are then given to other
+transactions: one that never committed would seem to have done so.  So the id is kept with the
+history of its server: the cluster, the timeline, and the last recovery from a crash, at which the
+server resets its statistics.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..commit_outcome import CommitOutcomes, Outcome
 from ..error_codes import code_of
 from .errors import PostgreSQLErrors
 
-# Each is a text, which every driver returns in the same way.  A standby writes no log.
+# All are texts, which every driver returns alike.  A standby writes no log.
 _HISTORY: Final = (
     "(SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()), "
     "CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL ELSE pg_catalog.substr("
@@ -33,9 +33,9 @@ _STATUS: Final = text(
     "SELECT pg_catalog.pg_xact_status(CAST(CAST(:id AS text) AS pg_catalog.xid8))"
 )
 
-# The checkpoint at the end of a recovery is the only one with its record where its redo begins, beside
-# that of a shutdown, which is older than the server.  No transaction has begun before it.  Its time
-# has whole seconds, so that the outcome is unknown after a crash in the second of the server's start.
+# The checkpoint at the end of a recovery is the only one whose record is where its redo begins,
+# except that of a shutdown, which precedes the server's start.  No transaction began before it.
+# Its time has whole seconds: after a crash in the second of the start, the outcome is unknown.
 _IN_RECOVERED_LOG: Final = text(
     "SELECT redo_lsn = checkpoint_lsn AND pg_catalog.current_setting('wal_level') <> 'minimal' "
     "AND checkpoint_time >= pg_catalog.pg_postmaster_start_time() "
@@ -62,7 +62,7 @@ class PostgreSQLCommitOutcomes(CommitOutcomes):
         if cluster != history[0]:
             return Outcome.UNKNOWN
         if timeline is None:
-            return Outcome.IN_PROGRESS  # a standby, which may be behind, and may be promoted
+            return Outcome.IN_PROGRESS  # a standby, which may lag, and may be promoted
         try:
             status = connection.execute(_STATUS, {"id": number}).scalar_one()
         except DBAPIError as error:
@@ -70,7 +70,7 @@ class PostgreSQLCommitOutcomes(CommitOutcomes):
                 raise
             return Outcome.ABORTED
         if status is None:
-            return Outcome.UNKNOWN  # it is so old that the server has forgotten it
+            return Outcome.UNKNOWN  # so old that the server has forgotten it
         found = Outcome(status)
         if found is not Outcome.COMMITTED or [*now] == history:
             return found

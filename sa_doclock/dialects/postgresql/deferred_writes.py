@@ -1,9 +1,9 @@
 """The writes of the last flush are sent together with COMMIT, in one round trip.
 
-The server runs nothing after a statement that fails, so COMMIT is safe behind them.  An UPDATE that
-finds no row is no failure to it, and its count of rows would be known only when all is committed;
-so an UPDATE is sent in a form that fails when it does not find its row.  A statement that may need
-its answer is not kept back: it is sent after the writes that are, and answered at once.
+The server executes nothing after a failed statement, so COMMIT is safe after them.  An UPDATE that
+finds no row does not fail, and its row count would arrive only after the commit; so an UPDATE is
+sent in a form that fails if it does not find its row.  A statement that may need its answer is not
+kept back: it is sent after the kept writes, and answered at once.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from .pipeline import (
 )
 from .pipelined_lock import PipelinedLock
 
-# width_bucket() has an error of its own, which nothing else raises, for a number of buckets that
-# is not positive: 2201G, invalid_argument_for_width_bucket_function.
+# If the number of buckets is not positive, width_bucket() raises an error that nothing else raises:
+# 2201G, invalid_argument_for_width_bucket_function.
 _ROW_MISSING: Final = "2201G"
 _EXACTLY_ONE: Final = (
     "WITH doclock AS ({}\nRETURNING 1) "
@@ -45,14 +45,14 @@ _EXACTLY_ONE: Final = (
 _COMMIT: Final = "COMMIT"
 
 
-class Write(NamedTuple):
+class KeptWrite(NamedTuple):
     """One statement of a flush."""
 
     statement: str
     parameters: Any
     many: bool
     updated: str | None
-    """The table of an UPDATE, each of whose rows must be there."""
+    """The table of an UPDATE, which must find each row."""
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
@@ -61,24 +61,24 @@ class Write(NamedTuple):
 
     @property
     def sent(self) -> str:
-        """The text, in a form that fails where SQLAlchemy would fail on the count of rows."""
+        """The text, in a form that fails if SQLAlchemy would reject the row count."""
         return self.statement if self.updated is None else _EXACTLY_ONE.format(self.statement)
 
 
 class PsycopgPipeline(CursorInterceptor):
-    """The :class:`Pipeline` of one connection; it has the writes that wait for COMMIT."""
+    """The :class:`Pipeline` of one connection, with the writes that wait for COMMIT."""
 
     commit_sent = False
     _may_commit: Callable[[], bool] | None = None
     _transaction: RootTransaction | None = None
-    """The one that the writes are of."""
-    _next: Write | None = None
+    """The transaction of the waiting writes."""
+    _next: KeptWrite | None = None
     _failure: Exception | None = None
     _executes = _listens = _paused = False
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._kept: list[Write] = []
+        self.connection, self.driver = connection, connection.connection.driver_connection
+        self._kept: list[KeptWrite] = []
 
     def locking(
         self,
@@ -100,7 +100,7 @@ class PsycopgPipeline(CursorInterceptor):
         listen_once(type(self.connection.dialect), _BEFORE_EXECUTE)
         setattr(self.connection, _KEEPING, ref(self))
         self.install()
-        # The transaction may end without a call of forget_writes(): the pool then restores the cursors.
+        # The transaction may end without forget_writes(): then the pool restores the cursors.
         restore = partial(
             _restore_cursors, ref(self), self.driver, self._factory, self._server_factory
         )
@@ -113,11 +113,11 @@ class PsycopgPipeline(CursorInterceptor):
             self._listen_to_commit()
 
     def _listen_to_commit(self) -> None:
-        # As late as it may be: from then on SQLAlchemy calls its listeners for each statement.  Not to
-        # the engine, where each statement of its other sessions would pay for it too.
+        # As late as possible, because SQLAlchemy then calls listeners for each statement.  Not on
+        # the engine, where every statement of other sessions would pay for it too.
         if not self._listens:
             self._listens = True
-            # The connection is the session's own, and goes with its transaction.
+            # The connection belongs to the session, and ends with its transaction.
             event.listen(self.connection, "commit", _before_commit)
 
     def forget_writes(self) -> None:
@@ -130,9 +130,9 @@ class PsycopgPipeline(CursorInterceptor):
         self._paused = paused
 
     def send_writes(self, *, commit: bool = False) -> None:
-        """Send the writes that are kept back, with COMMIT behind them or without.
+        """Send the kept writes, followed by COMMIT or not.
 
-        :raises StaleDataError: an UPDATE has not found its row; nothing is committed.
+        :raises StaleDataError: an UPDATE did not find its row; nothing is committed.
         """
         if not self._has_kept():
             return
@@ -175,12 +175,12 @@ class PsycopgPipeline(CursorInterceptor):
         super().run(call)
 
     def before_other(self) -> None:
-        """Send the writes before a statement of the driver's, whose user gets the driver's errors."""
+        """Send the writes before a statement of the driver, whose user gets the driver's errors."""
         if self._has_kept():
             send_in_pipeline(self.driver, self._next_batch().calls())
 
     def _keep(self, cursor: InterceptedCursor, query: Any, params: Any, *, many: bool) -> bool:
-        """Return whether this statement is kept back; False: it has to be executed now."""
+        """Return whether this statement is kept back; False: execute it now."""
         write, self._next = self._next, None
         if cursor.expected is not None:
             vars(cursor)["expected"] = None
@@ -199,7 +199,7 @@ class PsycopgPipeline(CursorInterceptor):
         return True
 
     def _drop_rolled_back(self) -> None:
-        """Drop the writes of a transaction that was rolled back, which may be past the session."""
+        """Drop the writes of a transaction that was rolled back, perhaps without the session."""
         transaction = self.connection.get_transaction()
         if transaction is not self._transaction:
             self._kept, self._transaction = [], transaction
@@ -210,7 +210,7 @@ class PsycopgPipeline(CursorInterceptor):
         return bool(self._kept)
 
     def note_next(self, statement: str, parameters: Any, context: Any) -> None:
-        """Note the statement that is executed next, and send the kept writes where it cannot wait."""
+        """Note the statement that is executed next; send the kept writes if it cannot wait."""
         if self._failure is not None:
             return
         self._executes = True
@@ -219,33 +219,31 @@ class PsycopgPipeline(CursorInterceptor):
         self._next = None
         if self._waits(statement, parameters, context):
             updated = context.compiled.statement.table.description if context.isupdate else None
-            self._next = Write(statement, parameters, context.executemany, updated)
+            self._next = KeptWrite(statement, parameters, context.executemany, updated)
         else:
             self.send_writes()
 
     def _waits(self, statement: str, parameters: Any, context: Any) -> bool:
-        """Return whether this statement is kept back."""
         if self._paused or self.connection.in_nested_transaction():
             return False
         cache = self.connection.get_execution_options().get("compiled_cache")
         return _can_wait(statement, parameters, context, cache)
 
     def before_commit(self) -> None:
-        """Send the writes that are kept back, where it may be with COMMIT, and keep no more."""
+        """Send the kept writes, with COMMIT if possible, and stop keeping writes back."""
         try:
             assert self._may_commit is not None
             self.send_writes(commit=self._may_commit())
         except BaseException:
-            # A COMMIT that fails has ended its transaction, so SQLAlchemy may give the
-            # connection back without another ROLLBACK.  This one was not even sent.
-            with ErrorsIgnored():  # the error above is the one to raise
+            # A failed COMMIT has ended its transaction, so SQLAlchemy may return the connection
+            # without another ROLLBACK.  This COMMIT was not even sent.
+            with ErrorsIgnored():  # keeps the error above
                 super().run(self.driver.rollback)
             raise
         finally:
             self.forget_writes()
 
     def _next_batch(self, last: str | None = None) -> _Batch:
-        """Return the kept writes, with this statement behind them."""
         kept, self._kept = self._kept, []
         return _Batch(kept, self.cursor, last)
 
@@ -255,7 +253,7 @@ class PsycopgPipeline(CursorInterceptor):
         if write is not None and write.updated is not None and error.sqlstate == _ROW_MISSING:
             expected = len(write.rows)
             matched = "0 were matched" if expected == 1 else "fewer were matched"
-            raise StaleDataError(  # the sentence of SQLAlchemy
+            raise StaleDataError(  # SQLAlchemy's message
                 f"UPDATE statement on table '{write.updated}' expected to update {expected} row(s); "
                 f"{matched}."
             ) from error
@@ -265,7 +263,7 @@ class PsycopgPipeline(CursorInterceptor):
         try:
             self.connection.exec_driver_sql(statement, parameters)
         except DBAPIError as wrapped:
-            if wrapped.orig is not error:  # the connection is lost, and says no more than that
+            if wrapped.orig is not error:  # the connection is lost; the text adds nothing
                 raise wrapped from error
             raise
         finally:
@@ -276,52 +274,51 @@ class PsycopgPipeline(CursorInterceptor):
 class _Batch:
     """The statements that are sent in one round trip.
 
-    :param last: COMMIT, or a question, behind the writes.
+    :param last: COMMIT or a question, after the writes.
     """
 
     def __init__(
-        self, writes: Sequence[Write], make_cursor: Callable[[], Any], last: str | None
+        self, writes: Sequence[KeptWrite], make_cursor: Callable[[], Any], last: str | None
     ) -> None:
-        rows: list[tuple[Write | None, str, Any, bool | None]] = [
+        rows: list[tuple[KeptWrite | None, str, Any, bool | None]] = [
             (write, write.sent, row, write.many or None) for write in writes for row in write.rows
         ]
         if last is not None:
             rows.append((None, last, None, False))
         self._rows, self.last = rows, last
-        # One cursor per statement: whether it has a result shows how far the server has come.
+        # One cursor per statement: its result shows how far the server got.
         self.cursors = [make_cursor() for _ in rows]
         self._sent = 0
 
     def calls(self) -> Iterator[Call]:
-        """Yield the calls, and count the calls made."""
         for cursor, (_, text, row, prepare) in zip(self.cursors, self._rows, strict=True):
             yield partial(cursor.execute, text, row, prepare=prepare)
             self._sent += 1
 
-    def failed(self, error: Any) -> Write | None:
-        """Return the write that has this error; None for the last statement."""
+    def failed(self, error: Any) -> KeptWrite | None:
+        """Return the write that has this error; None: the last statement."""
         at = self._sent
         if self.last is not None and error.sqlstate is None and at == len(self._rows):
             return None  # the connection is lost, and the last statement was sent
-        if error.sqlstate is not None or at == len(self._rows):  # else it was not even sent
+        if error.sqlstate is not None or at == len(self._rows):  # otherwise it was not even sent
             answered = [cursor.pgresult is not None for cursor in self.cursors]
             at = answered.index(False)
         return self._rows[at][0]
 
 
 _KEEPING: Final = "sa_doclock_pipeline"
-"""The attribute of a Connection with the pipeline that keeps its writes back now.
+"""The attribute of a Connection with the pipeline that keeps its writes back.
 
-It does not keep the pipeline alive, which has the connection.
+It does not keep the pipeline alive, which refers to the connection.
 """
 
 
 def keeps_writes(connection: Connection) -> bool:
-    """Return whether every statement of this connection goes through a pipeline of ours now."""
+    """Return whether every statement of this connection passes through a pipeline of ours now."""
     return hasattr(connection, _KEEPING)
 
 
-# A listener that is a method of the pipeline would be in a cycle with the connection.
+# As a method of the pipeline, the listener would form a cycle with the connection.
 def _before_commit(connection: Connection) -> None:
     pipeline = getattr(connection, _KEEPING, _gone)()
     if pipeline is not None:
@@ -335,7 +332,7 @@ def _before_execute(_cursor: Any, statement: str, parameters: Any, context: Any)
 
 
 def _gone() -> None:
-    """Return what the reference to a pipeline does that is gone."""
+    """Stand in for the weak reference to a pipeline that is gone."""
 
 
 _BEFORE_EXECUTE: Final[Mapping[str, Callable[..., Any]]] = {
@@ -350,7 +347,7 @@ _BEFORE_EXECUTE: Final[Mapping[str, Callable[..., Any]]] = {
 def _restore_cursors(
     writes: ref[PsycopgPipeline], driver: Any, factory: Any, server_factory: Any
 ) -> None:
-    """Restore the driver's own cursors, on a connection that goes back to its pool."""
+    """Restore the driver's own cursors on a connection that returns to its pool."""
     alive = writes()
     if alive is None:
         driver.cursor_factory, driver.server_cursor_factory = factory, server_factory
@@ -359,12 +356,12 @@ def _restore_cursors(
 
 
 def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool:
-    """Return whether it is a flush's own statement that needs no answer of the server."""
+    """Return whether this is a flush's own statement, which needs no answer."""
     words = "INSERT " if context.isinsert else "UPDATE " if context.isupdate else None
     if words is None or not statement.startswith(words) or context.compiled.effective_returning:
         return False
-    # "The ORM makes use of its own compiled caches for flush operations", says SQLAlchemy of this
-    # option; other code that executes, such as a listener, may look at its count of rows.
+    # "The ORM makes use of its own compiled caches for flush operations", says SQLAlchemy about
+    # this option; other code that executes, such as a listener, may read its row count.
     own = context.execution_options.get("compiled_cache")
     if own is None or own is cache:
         return False
@@ -372,7 +369,6 @@ def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool
 
 
 def _are_immutable(rows: Any) -> bool:
-    """Return whether these are rows by name, of values that cannot change."""
     if not isinstance(rows, (tuple, list)):
         return False
     for row in rows:
@@ -381,16 +377,16 @@ def _are_immutable(rows: Any) -> bool:
     return True
 
 
-# Threads: a set's add() and the search in it are atomic.
-# Each is the session's own, and goes with its transaction.
+# Threads: add() and a search in a set are atomic.
+# Each belongs to a session, and ends with its transaction.
 _limited: Final[WeakSet[Connection]] = WeakSet()
 
 
 def keep_idle_clock(connection: Connection) -> None:
-    """Have the server count the idle time of this transaction after ``executemany()`` too.
+    """Let the server count the idle time of this transaction after ``executemany()`` too.
 
-    psycopg sends the rows in a pipeline of its own, which stops the server's clock of an idle
-    transaction: see pipeline.py.  Inside of a pipeline of ours it opens none.
+    psycopg sends the rows in a pipeline, which stops the server's clock of an idle transaction: see
+    pipeline.py.  Inside a pipeline of ours it opens none.
     """
     _limited.add(connection)
     listen_once(type(connection.dialect), {"do_executemany": _execute_many})
@@ -399,12 +395,12 @@ def keep_idle_clock(connection: Connection) -> None:
 def _execute_many(
     cursor: Any, statement: str, parameters: Any, context: Any
 ) -> Literal[True] | None:
-    """Execute it in place of SQLAlchemy, which calls the same method of the cursor."""
+    """Execute it instead of SQLAlchemy, by the same method of the cursor."""
     connection = context.root_connection
     if connection not in _limited or keeps_writes(connection):
         return None
     call = partial(cursor.executemany, statement, parameters)
-    if connection.dialect.is_async:  # the cursor is SQLAlchemy's, which waits for the driver itself
+    if connection.dialect.is_async:  # SQLAlchemy's cursor itself waits for the driver
         call = partial(greenlet_spawn, call)
     driver = connection.connection.driver_connection
     send_in_pipeline(driver, [call])

@@ -1,4 +1,4 @@
-"""The errors of PostgreSQL: their SQLSTATEs, and how a driver gives them."""
+"""The errors of PostgreSQL: their SQLSTATEs, and how a driver reports them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ...errors import (
 )
 from ..base import Ends, ErrorCode, ErrorCodes, EveryError, MetError, NativeCode
 
-# invalid_sql_statement_name and duplicate_prepared_statement: a pooler has executed the statement on
-# another connection of the server than the one that it was prepared on.
+# invalid_sql_statement_name and duplicate_prepared_statement: a pooler executed the statement on
+# another server connection than the one where it was prepared.
 _PREPARED_ELSEWHERE = (
     "a connection pooler executed a prepared statement on another server connection than the one that "
     'prepared it. Switch prepared statements off. psycopg: connect_args={"prepare_threshold": None}; asyncpg: '
@@ -26,9 +26,10 @@ _ELSEWHERE = ErrorCode(
 )
 
 CACHED_PLAN = "0A000_RevalidateCachedQuery"
-"""0A000 of this routine of the server: DDL has changed the columns that a prepared statement returns.
+"""0A000 of this routine of the server: DDL has changed the columns that a prepared statement
+returns.
 
-The routine alone tells it from others, in every language of the server; asyncpg decides by it too.
+Only the routine distinguishes it, in every language of the server; asyncpg decides by it too.
 """
 
 
@@ -37,9 +38,8 @@ class PostgreSQLErrors(ErrorCodes):
     codes = {
         "55P03": ErrorCode(LockNotAvailable),  # lock_not_available: NOWAIT and lock_timeout alike
         "40P01": ErrorCode(DeadlockDetected),  # deadlock_detected
-        # serialization_failure.  A standby ends the connection of a snapshot that is idle when it is
-        # in the way of recovery:
-        # https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT
+        # serialization_failure.  A standby ends the connection of an idle snapshot that blocks
+        # recovery: https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT
         "40001": ErrorCode(SnapshotConflict),
         CACHED_PLAN: ErrorCode(
             SnapshotConflict,
@@ -67,9 +67,9 @@ class PostgreSQLErrors(ErrorCodes):
     every_error = EveryError.ABORTS
 
     def meaning(self, met: MetError) -> ErrorCode:
-        # "while locking tuple (0,1) in relation .." stands in the context, in the language of
-        # the server; a statement that was slow by itself has none.  Nor has one that has queued
-        # behind another that waits, so where the statement cannot be slow nothing is asked.
+        # "while locking tuple (0,1) in relation .." is in the context, in the server's language; a
+        # statement that was slow for other reasons has none.  Neither has one that queued behind
+        # another waiter, so do not check if the statement cannot be slow.
         if met.code == "57014" and not met.by_key and not _context_of(met.orig):
             return ErrorCode()
         return super().meaning(met)
@@ -87,8 +87,7 @@ class PostgreSQLErrors(ErrorCodes):
 
 
 def _routine_of(orig: BaseException) -> Any:
-    """Return the routine of the server that has raised an error, from the protocol's field ``R``."""
-    diagnostics = getattr(orig, "diag", None)  # psycopg and psycopg2, which does not tell it
+    diagnostics = getattr(orig, "diag", None)  # psycopg, and psycopg2, which lacks the routine
     if diagnostics is not None:
         return getattr(diagnostics, "source_function", None)
     if orig.args and isinstance(orig.args[0], dict):  # pg8000

@@ -1,12 +1,12 @@
-"""The limits of a lock: its lock_timeout, for a few rows the statement_timeout too, and the time that it is held.
+"""The limits of a lock: its lock_timeout, for a few rows also the statement_timeout, and the hold limit.
 
-PostgreSQL waits for each row, and behind another session that waits it waits twice: for the turn,
-and for the row.  A lock of a few rows by their keys takes time only while it waits, so that a limit
-of the whole statement limits the sum.
+PostgreSQL waits for each row, and behind another waiter it waits twice: for its turn, and for the
+row.  A lock of a few rows by key takes time only while it waits, so a limit of the whole statement
+limits the sum.
 
-The limits outlast the statement, and are put back after it.  Settings of our own keep the old
-values on the server, so that nobody has to ask; they end with the transaction or savepoint, as the
-limits do.  Those of a transaction that holds locks are set for this transaction alone.
+The limits outlast the statement, and are restored after it.  Settings of our own keep the old
+values on the server, which saves a question; like the limits, they end with the transaction or
+savepoint. The limits of a transaction that holds locks apply to this transaction only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WRITE: Final = (
     "set_config('lock_timeout', {lock}, true)"
 )
 _RESTORE: Final = "SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)"
-# The user's own statement_timeout, where it is shorter, stays.  0 is none.
+# A shorter statement_timeout of the user's stays.  0 means none.
 _WRITE_BOTH: Final = (
     f"{_WRITE}, "
     "set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), "
@@ -48,8 +48,6 @@ _WITHOUT_WAIT: Final = milliseconds(SECONDS_WITHOUT_WAIT)
 
 
 class _Statements(NamedTuple):
-    """The statement before a lock, and the one after it."""
-
     write: str
     """With the placeholders of psycopg 3."""
 
@@ -59,7 +57,7 @@ class _Statements(NamedTuple):
 
 
 def _statements(write: str, restore: str) -> _Statements:
-    # By SQLAlchemy a parameter may be sent once, with one type wherever it stands.
+    # With SQLAlchemy, a parameter that occurs twice is sent once, with one type.
     interval = "CAST(CAST(:whole AS text) AS interval)"
     clause = write.format(lock=":lock", interval=interval, whole=":whole")
     write = write.format(lock="%s", interval="%s", whole="%s")
@@ -71,24 +69,24 @@ _OF_BOTH: Final = _statements(_WRITE_BOTH, _RESTORE_BOTH)
 
 
 class LockLimit(NamedTuple):
-    """The statements around a lock that limit its waits, and the limits, as the server reads them."""
+    """The statements around a lock that limit its waits, and the limits in the server's format."""
 
     statements: _Statements
     lock: str
     whole: str
     parameters: tuple[str, ...]
-    """Those of ``statements.write``."""
+    """The parameters of ``statements.write``."""
 
     def as_sent(self) -> tuple[str, str]:
-        """Return the statement before the lock, its parameters put in, and the one after it."""
+        """Return the statement before the lock, with its parameters inlined, and the one after it."""
         quoted = tuple(f"'{value}'" for value in self.parameters)
         return self.statements.write % quoted, self.statements.restore
 
 
-# Threads: a cache of a function that has one answer.
+# Threads: a cached pure function.
 @lru_cache(maxsize=16)  # a program has few limits
 def lock_limit(seconds: float, *, few_rows: bool) -> LockLimit:
-    """Return the limit of one statement that locks.
+    """Return the limit of one locking statement.
 
     :param few_rows: it locks a few rows by their keys, so that the whole statement is limited.
     """
@@ -100,8 +98,8 @@ def lock_limit(seconds: float, *, few_rows: bool) -> LockLimit:
 
 
 def waits_for_lock(statement: str) -> bool:
-    """Return whether this text is that of a statement which waits for a lock."""
-    # Not by any(), which costs three times as much: each statement in the block of a lock is asked.
+    """Return whether this is the text of a statement that waits for a lock."""
+    # any() costs three times as much, and each statement in a lock's block comes here.
     return (
         "FOR UPDATE" in statement
         or "FOR NO KEY UPDATE" in statement
@@ -114,7 +112,7 @@ def waits_for_lock(statement: str) -> bool:
 def limited_block(connection: Connection, seconds: float) -> Iterator[None]:
     """Limit each wait of this block, whatever its statements are.
 
-    An error must have been undone by the rollback of a savepoint before it leaves the block.
+    A rollback to a savepoint must have undone an error before it leaves the block.
     """
     limit = lock_limit(seconds, few_rows=False)
     connection.execute(limit.statements.write_clause, {"lock": limit.lock})
@@ -129,7 +127,7 @@ def limited_block(connection: Connection, seconds: float) -> Iterator[None]:
 
 @contextmanager
 def limited_locks(connection: Connection, seconds: float, *, few_rows: bool) -> Iterator[None]:
-    """Limit each lock of this block by a statement before it and another one after it.
+    """Limit each lock of this block by a statement before it and another after it.
 
     For a driver that cannot send several statements in one round trip.
     """
@@ -158,11 +156,10 @@ def limited_locks(connection: Connection, seconds: float, *, few_rows: bool) -> 
     try:
         yield
     except DBAPIError:
-        # The server takes nothing but a rollback now, and the rollback of the transaction or
-        # savepoint puts the old values back.
+        # The server accepts only a rollback now, which restores the old values.
         raise
     except Exception:
-        # A listener's, of which the server knows nothing; or ours, in place of the server's own.
+        # A listener's error, unknown to the server; or ours, which replaces the server's.
         with suppress(DBAPIError):
             restore()
         raise
@@ -177,7 +174,7 @@ class PostgreSQLWaits(LockWaits):
     """The waits of PostgreSQL, limited by settings around the lock."""
 
     limiting: ClassVar[Callable[..., AbstractContextManager[None]]] = staticmethod(limited_locks)
-    """Returns the block of a lock: of a connection, seconds and ``few_rows``."""
+    """Returns the block of a lock; takes a connection, seconds and ``few_rows``."""
 
     def limited(
         self,
@@ -192,7 +189,7 @@ class PostgreSQLWaits(LockWaits):
         return self.limiting(connection, seconds, few_rows=few_rows)
 
     def longest(self, connection: Connection) -> float | None:
-        # in milliseconds, 0 for ever
+        # in milliseconds; 0: no limit
         limit = connection.exec_driver_sql(
             "SELECT setting FROM pg_settings WHERE name = 'lock_timeout'"
         ).scalar_one()
@@ -203,7 +200,7 @@ _IDLE: Final = "idle_in_transaction_session_timeout"
 _WHOLE: Final = "transaction_timeout"
 HAS_TRANSACTION_TIMEOUT: Final = (17,)  # https://www.postgresql.org/docs/release/17.0/
 
-# set_config(.., true) is SET LOCAL.  A shorter limit of the server's own stays; 0 is none.
+# set_config(.., true) is SET LOCAL.  A shorter limit of the server's stays; 0 means none.
 _LIMITED: Final = (
     "set_config('{name}', CASE WHEN current_setting('{name}')::interval "
     "BETWEEN '0.001 s' AND '{limit}ms' THEN current_setting('{name}') ELSE '{limit}ms' END, true)"
@@ -211,7 +208,7 @@ _LIMITED: Final = (
 
 
 def after_lock(connection: Connection, seconds: float) -> str:
-    """Return the statement that is sent in one go with the lock, behind it.
+    """Return the statement that is sent right after the lock, in the same round trip.
 
     The server executes it when the lock is granted.
     """

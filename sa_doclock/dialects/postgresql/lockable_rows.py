@@ -1,4 +1,4 @@
-"""Relations of PostgreSQL whose rows FOR UPDATE does not lock, without an error: some views, foreign tables."""
+"""Relations of PostgreSQL whose rows FOR UPDATE silently does not lock: some views, foreign tables."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ...errors import LockNotSupported
 from ...sqlalchemy_internals import raise_as_statement
 from ..connection import ask_driver
 
-# Whether it is a view, a foreign table and so on; or a table whose partitions or heirs may be such.
+# Whether it is a view, a foreign table and so on, or a table whose partitions or heirs may be.
 _QUESTION: Final = (
     "SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class "
     "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text))"
 )
-# Its partitions, and the relations that a view reads; of these, relations whose rows are not locked.  A CTE or a function may
-# stand in the plan as if its tables were locked, where the planner has put its text in its place; beside a UNION the
-# plan may lock another table.  By the parsed view (ev_action), not by pg_get_viewdef(): that waits for its tables,
-# and writes "timestamp with time zone".
+# Its partitions, the relations that a view reads, and those of them whose rows are not locked.  The
+# plan may show tables of a CTE or an inlined function as if they were locked; with a UNION, it may
+# lock another table.  Reads the parsed view (ev_action), not pg_get_viewdef(), which waits for the
+# view's tables and writes "timestamp with time zone".
 _BELOW: Final = (
     "WITH RECURSIVE read (oid) AS ("
     "SELECT CAST(pg_catalog.to_regclass(CAST(:name AS text)) AS oid) "
@@ -41,7 +41,8 @@ _BELOW: Final = (
     "AND refclassid = CAST('pg_catalog.pg_proc' AS pg_catalog.regclass) "
     "AND ev_class = one.oid AND proretset))"
 )
-# FOR UPDATE of a view goes on to the tables in its FROM.  The plan fetches the place (ctid) of each row that it locks.
+# FOR UPDATE of a view locks the tables in its FROM.  The plan fetches the location (ctid) of each
+# row that it locks.
 # https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE
 _PLAN: Final = "EXPLAIN (VERBOSE, COSTS OFF) SELECT * FROM {} FOR UPDATE"
 
@@ -56,11 +57,12 @@ _REASONS: Final = {
 
 
 def check_rows(connection: Connection, name: str) -> bool | None:
-    """Raise LockNotSupported for a relation whose rows, or some, are not locked by FOR UPDATE.
+    """Raise LockNotSupported if FOR UPDATE does not lock the rows of this relation, or not all.
 
-    :param name: as it stands in a statement.
-    :returns: None: there is no such relation.
-    :raises DBAPIError: as if the lock had met it.  It has ended the transaction, and is raised once.
+    :param name: as in a statement.
+    :returns: None: the relation does not exist.
+    :raises DBAPIError: as the lock would raise it.  It has ended the transaction, and is raised
+        once.
     """
     try:
         for kind, may_be_unlocked in ask_driver(connection, _QUESTION, name=name):
@@ -76,7 +78,7 @@ def _check_below(connection: Connection, name: str, kind: str) -> None:
     for below, relation in ask_driver(connection, _BELOW, name=name):
         raise LockNotSupported(f"{relation!r} {_REASONS[below]}")
     if kind == "v":
-        # By SQLAlchemy: it waits for DDL as the lock does, and has the lock's limit by its text.
+        # By SQLAlchemy: it waits for DDL as the lock does, within the limit in the lock's text.
         plan = connection.exec_driver_sql(_PLAN.format(name)).scalars()
         if not any("ctid" in line for line in plan):
             raise LockNotSupported(f"{name!r} {_REASONS[kind]}")

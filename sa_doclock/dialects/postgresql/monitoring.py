@@ -1,4 +1,4 @@
-"""The holders of a row of PostgreSQL, and the waits: by the row itself, and by pg_locks."""
+"""The holders of a row of PostgreSQL, and the waits: from the row itself, and from pg_locks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ..names import quoted_name
 # pg_locks.waitstart: https://www.postgresql.org/docs/release/14.0/
 _HAS_WAIT_START = (14,)
 
-# Each number is asked for in a query of its own, which may end in an error.
+# Each number is queried separately, because the query may raise.
 _MOST_NUMBERS = 50
 
-# The holder of a row is written into the row: xmax is a transaction, or a group of them.  A
-# transaction, and each of its open savepoints, has a lock on its own number.
+# A row stores its holder: xmax is a transaction, or a group of them.  A transaction, and each of
+# its open savepoints, has a lock on its own number.
 _MARK: Any = sa.literal_column("CAST(xmax AS text), tableoid")
 _OID = sa.text("SELECT CAST(to_regclass(:name) AS oid)")
-# A request for such a lock on the table blocks later requests before it is granted.
+# A waiting request for such a lock on the table already blocks later requests.
 _TABLE_LOCKS = sa.text("""
     SELECT DISTINCT COALESCE(pid, 0) FROM pg_locks
     WHERE locktype = 'relation' AND relation = :oid
@@ -48,7 +48,7 @@ _OWNERS = sa.text("""
     """).bindparams(sa.bindparam("xids", expanding=True), sa.bindparam("oids", expanding=True))
 _MEMBERS = sa.text("""
     SELECT CAST(xid AS text), mode FROM pg_get_multixact_members(CAST(:group AS xid))""")
-# Of the 64 bits of a transaction's number a row has 32; it is the one nearest to the newest.
+# A row stores 32 of the 64 bits of a transaction's number; this is the one nearest to the newest.
 _STATUS = sa.text("""
     SELECT txid_status(CASE WHEN number > 0 THEN number END) FROM (
     SELECT newest + ((CAST(:xid AS bigint) - newest + 2147483648) & 4294967295) - 2147483648
@@ -58,7 +58,7 @@ _CONNECTIONS = sa.text("""
     CAST(extract(epoch FROM statement_timestamp() - xact_start) AS float8),
     NULLIF(query, '<insufficient privilege>'), COALESCE(client_hostname, host(client_addr))
     FROM pg_stat_activity WHERE pid IN :pids""").bindparams(sa.bindparam("pids", expanding=True))
-# The first waiter of a row has a lock on its place, the tuple.
+# The first waiter for a row has a lock on its location, the tuple.
 _WAITS = """
     WITH w AS (SELECT DISTINCT ON (pid) * FROM pg_locks WHERE NOT granted ORDER BY pid),
     r AS (SELECT DISTINCT ON (pid) * FROM pg_locks WHERE locktype = 'tuple' ORDER BY pid)
@@ -80,7 +80,7 @@ _KEY_COLUMNS = sa.text("""
     ON attrelid = indrelid AND attnum = ANY (indkey)
     WHERE indrelid = :oid AND indisprimary
     ORDER BY array_position(CAST(indkey AS smallint[]), attnum)""")
-# Not SET, which a pooler between us and the server would hand on to somebody else.
+# Not SET, which a pooler in between would pass on to another client.
 _SHORT_TIMEOUTS = sa.select(
     sa.func.set_config("lock_timeout", "100ms", sa.literal(True)),
     sa.func.set_config("statement_timeout", "1s", sa.literal(True)),
@@ -130,17 +130,17 @@ class PostgreSQLMonitoring(LockMonitoring):
 
 
 def _query(connection: sa.Connection, statement: Executable, **parameters: Any) -> Sequence[Any]:
-    """Return the rows, read in a transaction of their own, which an error ends."""
+    """Return the rows, read in a separate transaction, which an error ends."""
     with connection.begin():
         connection.execute(_SHORT_TIMEOUTS)
         return connection.execute(statement, parameters).all()
 
 
 def _owners(connection: sa.Connection, rows: Sequence[Any], *, shared: bool) -> Mapping[int, bool]:
-    """Return the owners of the transactions that these rows, of these tables, are marked with."""
+    """Return the owners of the transactions that marked these rows of these tables."""
     oids = sorted({oid for _, oid in rows})
     numbers = {xmax for xmax, _ in rows}
-    for number in _newest(numbers):  # which may be that of a group
+    for number in _newest(numbers):  # each may be the number of a group
         numbers |= _members(connection, number, shared=shared)
     if not numbers:
         return {}
@@ -160,7 +160,7 @@ def _newest(numbers: set[str]) -> list[str]:
 def _members(connection: sa.Connection, group: str, *, shared: bool) -> set[str]:
     try:
         members = _query(connection, _MEMBERS, group=group)
-    except DBAPIError:  # it is a transaction, and no group
+    except DBAPIError:  # it is a transaction, not a group
         return set()
     harmless = ("sh", "keysh") if shared else ()
     return {xid for xid, mode in members if mode not in harmless}
@@ -169,12 +169,12 @@ def _members(connection: sa.Connection, group: str, *, shared: bool) -> set[str]
 def _is_running(connection: sa.Connection, number: str) -> bool:
     try:
         return bool(_query(connection, _STATUS, xid=int(number))[0][0] == "in progress")
-    except DBAPIError:  # it is the number of a group, which no transaction has had yet
+    except DBAPIError:  # a group's number, which no transaction has had yet
         return False
 
 
 class _Places:
-    """The primary keys of rows that are known by their places; each is read once."""
+    """The primary keys of rows at known locations; each is read once."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
@@ -182,7 +182,7 @@ class _Places:
         self._keys: dict[tuple[int, int, int], str | None] = {}
 
     def key_at(self, row: sa.Row[Any]) -> str | None:
-        """Return the key; None where no privilege allows to read it, or the table is locked."""
+        """Return the key; None without the privilege to read it, or if the table is locked."""
         place = (row.oid, row.page, row.place)
         if place not in self._keys:
             self._keys[place] = self._read(row)
@@ -207,5 +207,5 @@ def _key_select(connection: sa.Connection, row: sa.Row[Any]) -> str | None:
     if not columns:
         return None
     words = ", ".join(columns).replace(":", r"\:")
-    table = row.table_name.replace(":", r"\:")  # both are quoted by the server
+    table = row.table_name.replace(":", r"\:")  # the server has quoted both
     return f"SELECT concat_ws(', ', {words}) FROM {table} WHERE ctid = CAST(:place AS tid)"  # noqa: S608

@@ -1,7 +1,7 @@
-"""The named locks of PostgreSQL: advisory locks, by a number of 64 bits.
+"""The named locks of PostgreSQL: advisory locks, by a 64-bit number.
 
-The number is the beginning of a SHA-256 of the key, computed here.  The hashes of the server can be
-inverted: who chooses a part of a key, such as a user name, could choose the number of any other.
+The number is the beginning of a SHA-256 of the key, computed here.  The server's hashes can be
+inverted: whoever chooses a part of a key, such as a user name, could hit the number of any other.
 docs/named-locks.md tells other programs how to compute it.
 """
 
@@ -20,13 +20,13 @@ from ...wait_info import KEY_MARK
 from ..named_locks import NamedLocks, remember_key
 from ..waits import LockWaits
 
-# The server has the number alone: a comment of the statement tells lock_waits() in another process the
-# key that is waited for.  Nothing in it ends the comment, begins another one, or is a placeholder.
+# The server has only the number: a comment in the statement lets lock_waits() in another process
+# show the key.  Its text cannot end the comment, begin another, or be a placeholder.
 _NOT_IN_COMMENT: Final = re.compile(r"[^\w .:/@+=,#-]")
 _LONGEST_IN_COMMENT: Final = 100
 
 OLD_KEYS: Final = "doclock_old_keys"
-"""An execution option of engines: the number that earlier versions have computed is locked too."""
+"""An execution option of engines: also lock the number that earlier versions computed."""
 
 _NUMBER: Final = "CAST(:number AS bigint)"
 _OLD_NUMBER: Final = "hashtextextended(:key, 0)"
@@ -40,9 +40,9 @@ _FUNCTIONS: Final[Mapping[LockOptions, str]] = {
 
 def _statement(lock: LockOptions, *numbers: str) -> TextClause:
     calls = [f"{_FUNCTIONS[lock]}({number})" for number in numbers]
-    # The calls that wait return nothing.
+    # The waiting functions return nothing.
     found = " AND ".join(calls) if LockOptions.NoWait in lock else ", ".join(calls)
-    # A standby grants them too, among its own sessions: there it is no row that comes back.
+    # A standby grants them too, but only among its own sessions: there, no row is returned.
     return text(f"SELECT {found} WHERE NOT pg_is_in_recovery()")
 
 
@@ -58,7 +58,7 @@ def number_of(key: str) -> int:
 class PostgreSQLNamedLocks(NamedLocks):
     """Advisory locks of the transaction.
 
-    :param waits: limits them as those of rows.
+    :param waits: limits them like row locks.
     """
 
     def __init__(self, waits: LockWaits) -> None:
@@ -80,7 +80,7 @@ class PostgreSQLNamedLocks(NamedLocks):
 def lock_key(connection: Connection, key: str, lock: LockOptions) -> Row[Any] | None:
     """Lock the number of this key to the end of the transaction.
 
-    :returns: a row whose first value is False where NoWait has not got it; None on a standby.
+    :returns: a row whose first value is False if NoWait did not get it; None on a standby.
     """
     number = number_of(key)
     remember_key(key, str(number))
@@ -89,12 +89,12 @@ def lock_key(connection: Connection, key: str, lock: LockOptions) -> Row[Any] | 
     if connection.get_execution_options().get(OLD_KEYS):
         values["key"] = key
         statement = _TAKE_BOTH[lock]
-    # asyncpg prepares each new text in a round trip, in place of another statement.
+    # For asyncpg, each new text costs a round trip to prepare it, and evicts another statement.
     hides_key = connection.engine.hide_parameters or connection.dialect.driver == "asyncpg"
     if LockOptions.NoWait in lock or hides_key:
         return connection.execute(statement, values).first()
     readable = _NOT_IN_COMMENT.sub("_", key[:_LONGEST_IN_COMMENT]).replace(":", r"\:")
-    # Every key has a text of its own, and the cache is for the program's statements.
+    # Every key has its own text, and the cache is for the program's statements.
     return connection.execute(
         text(f"{statement.text} /* {KEY_MARK} {readable} */"),
         values,

@@ -1,20 +1,21 @@
 """Several statements in one round trip, by psycopg 3's pipeline; sync, and under SQLAlchemy's async.
 
-SQLAlchemy asks a cursor for its columns and rows as soon as ``execute()`` returns, so one round trip
-is sent, and answered, inside of one ``execute()``: that of a cursor which replaces the driver's
-own, made by the connection's ``cursor_factory``.  Under asyncio it runs in a greenlet, from
-which the answers of the driver are awaited, as SQLAlchemy does it.
+SQLAlchemy asks a cursor for its columns and rows as soon as ``execute()`` returns, so one round
+trip is sent, and answered, inside one ``execute()``: that of a cursor which replaces the driver's
+own, created by the connection's ``cursor_factory``.  Under asyncio it runs in a greenlet, which
+awaits the answers of the driver, as SQLAlchemy does.
 
 Three things here are not documented by psycopg:
 
-- ``Pipeline.result_queue``.  psycopg waits for the answer of the BEGIN that it sends by itself, also
-  in a pipeline, and writes each statement to the socket by itself.  A statement that we send by its libpq wrapper
-  is announced in this queue.  tests/integration/pipeline/test_round_trips.py fails when that ends.
-- ``Pipeline._fetch_gen()``, and ``generators.send()`` in it.  psycopg ends a pipeline with Sync, and
-  with Flush where not all answers have come yet.  The server starts the clock of an idle transaction
-  or session at Sync, and stops it at the next message, which is Flush: no idle timeout would end the
-  transaction after a lock, nor the session after a COMMIT.  Sync alone has the answers sent too.
-  tests/integration/pipeline/test_way_back.py fails when that ends.
+- ``Pipeline.result_queue``.  psycopg waits for the answer of the BEGIN that it sends by itself,
+  even in a pipeline, and writes each statement to the socket separately.  A statement that we send
+  by its libpq wrapper is announced in this queue.
+  tests/integration/pipeline/test_round_trips.py fails when that changes.
+- ``Pipeline._fetch_gen()``, and ``generators.send()`` in it.  psycopg ends a pipeline with Sync,
+  and with Flush if answers are outstanding.  The server starts the clock of an idle transaction or
+  session at Sync, and stops it at the next message, which is Flush: no idle timeout would end the
+  transaction after a lock, nor the session after a COMMIT.  Sync alone also sends the answers.
+  tests/integration/pipeline/test_way_back.py fails when that changes.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 Call = Callable[[], Any]
 
-# Threads: read and changed under the lock.  The events are those of a class, whose listeners are few.
+# Threads: read and changed under the lock.  The events are a class's, which has few listeners.
 _listened: Final[dict[type[Dialect], list[Mapping[str, Callable[..., Any]]]]] = {}
 _listening = Lock()
 
 
 def listen_once(dialect: type[Dialect], listeners: Mapping[str, Callable[..., Any]]) -> None:
-    """Listen to events of all connections, by their names, where this is not done yet.
+    """Listen to events of all connections, by their names, unless this is done already.
 
-    Not by listeners of each connection, which cost more than all that they would do.  Those of the
-    class come first, before a listener that executes the statement in its own way.
+    Listeners on each connection would cost more than their work.  Those of the class come first,
+    before a listener that executes the statement in its own way.
     """
     with _listening:
         known = _listened.setdefault(dialect, [])
@@ -65,19 +66,19 @@ def listen_once(dialect: type[Dialect], listeners: Mapping[str, Callable[..., An
 
 
 _make: Final[Callable[[Call], Any]] = methodcaller("__call__")
-"""Makes a call of a driver that has waited when it returns."""
+"""Makes a call of a driver that has its answer when it returns."""
 
 
 def _make_and_await(call: Call) -> Any:
-    """Make a call of a driver whose answers are awaited, from a greenlet."""
+    """Call a driver whose answers are awaited, from a greenlet."""
     return await_only(call())
 
 
 @dataclass(eq=False)
 class Unread:
-    """A call of the driver whose answer nobody reads but for its error: it needs no cursor.
+    """A call of the driver of whose answer only the error matters: it needs no cursor.
 
-    :ivar cursor: makes a cursor of the driver's own, for a psycopg that takes it no other way.
+    :ivar cursor: creates a cursor of the driver, for a psycopg that accepts it in no other way.
     """
 
     text: str
@@ -88,18 +89,18 @@ class Unread:
         return self.cursor().execute(self.text, self.parameters or None)
 
 
-# Threads: a cache of a function that has one answer.
+# Threads: a cached pure function.
 @lru_cache
 def _as_sent(text: str) -> bytes:
-    """Return a statement as the server gets it: with numbers for its parameters."""
+    """Return a statement as the server gets it, with numbered parameters."""
     first, *others = text.split("%s")
     return "".join([first, *(f"${number}{part}" for number, part in enumerate(others, 1))]).encode()
 
 
 def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
-    """Send the statements of these calls in one round trip, with BEGIN where it is due.
+    """Send the statements of these calls in one round trip, with a due BEGIN.
 
-    After the first statement that fails the server runs none of the others.  A call that fails
+    After the first failed statement, the server executes none of the others.  A call that fails
     here is the last one.
     """
     before = driver.pgconn.pipeline_status  # a program may have a pipeline open
@@ -112,7 +113,7 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
     failure: BaseException | None = None
     try:
         queue = getattr(pipeline, "result_queue", None)
-        # Asked now: to enter the pipeline awaits the program's own statements, as a COMMIT.
+        # Before entering the pipeline, which awaits the program's own statements, such as a COMMIT.
         begin = [] if queue is None else begin_of(driver)
         for call in chain(begin, calls):
             if queue is not None and isinstance(call, Unread):
@@ -129,12 +130,12 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
         failure = _error_to_raise(failure, _unless_freed(driver, error))
     if failure is not None:
         if driver.pgconn.pipeline_status != before:
-            driver.pgconn.finish()  # interrupted between two answers: it is of no use
+            driver.pgconn.finish()  # interrupted between two answers: useless
         raise failure
 
 
 def _end(pipeline: Any, leave: Call) -> None:
-    """End a pipeline, and wait for its answers, with no Flush behind its Sync."""
+    """End a pipeline and wait for its answers, without a Flush after its Sync."""
     fetch = getattr(pipeline, "_fetch_gen", None)
     if fetch is not None:
         pipeline._fetch_gen = partial(_fetch_after_sync, pipeline, fetch)  # noqa: SLF001  # see above
@@ -146,16 +147,15 @@ def _end(pipeline: Any, leave: Call) -> None:
 
 
 def _fetch_after_sync(pipeline: Any, fetch: Any, *, flush: bool) -> Generator[Any, Any, None]:
-    """Fetch the answers of a pipeline that ends."""
     if flush:
-        yield from send(pipeline.pgconn)  # the bytes that the socket did not take at once
+        yield from send(pipeline.pgconn)  # the bytes that the socket did not accept at once
     yield from fetch(flush=False)
 
 
 def _unless_freed(driver: Any, error: BaseException) -> BaseException:
-    """Return the error, unless Python frees a run that was interrupted: nobody waits for the answers.
+    """Return the error, unless Python frees an interrupted run, so that nobody waits for answers.
 
-    :raises GeneratorExit: so it is, and the connection is closed.
+    :raises GeneratorExit: it does; the connection is closed.
     """
     if isinstance(error, GeneratorExit):
         driver.pgconn.finish()
@@ -164,8 +164,8 @@ def _unless_freed(driver: Any, error: BaseException) -> BaseException:
 
 
 def _error_to_raise(failure: BaseException | None, later: BaseException) -> BaseException:
-    """Return one of two errors: an interruption, else the first."""
-    # psycopg leaves its pipeline after an interruption, and may fail at that.
+    """Return the interruption, if either error is one, or else the first error."""
+    # psycopg leaves its pipeline after an interruption, and may fail in doing so.
     for error in (failure, later, later.__context__):
         if error is not None and not isinstance(error, Exception):
             return error
@@ -173,9 +173,9 @@ def _error_to_raise(failure: BaseException | None, later: BaseException) -> Base
 
 
 def begin_of(driver: Any) -> list[Call]:
-    """Return the BEGIN that the driver would send in front of the next statement, and wait for.
+    """Return the BEGIN that the driver would send before the next statement, and wait for.
 
-    By its documented content; none where a transaction has begun.
+    It has the documented content; empty if a transaction has begun.
     """
     if driver.autocommit or driver.pgconn.transaction_status != TransactionStatus.IDLE:
         return []
@@ -191,17 +191,18 @@ def begin_of(driver: Any) -> list[Call]:
 
 
 class CursorInterceptor:
-    """Executes the statements of a connection in place of the driver's own cursors."""
+    """Executes the statements of a connection in place of the driver's own cursors.
 
+    A subclass sets ``connection``, and ``driver`` to its driver's own.
+    """
+
+    connection: Connection
+    driver: Any
     _factory: Any = None
     _server_factory: Any = None
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.driver: Any = connection.connection.driver_connection
-
     def cursor(self) -> Any:
-        """Return a cursor of the driver's own."""
+        """Return a cursor of the driver."""
         return self._factory(self.driver)
 
     def execute(self, cursor: InterceptedCursor, query: Any, params: Any, options: Any) -> None:
@@ -215,7 +216,7 @@ class CursorInterceptor:
         send_in_pipeline(self.driver, [call])
 
     def run(self, call: Call) -> None:
-        """Make one call of the driver's."""
+        """Make one call of the driver."""
         make = _make_and_await if self.connection.dialect.is_async else _make
         make(call)
 
@@ -223,9 +224,9 @@ class CursorInterceptor:
         """Prepare for a call other than ``execute()`` and ``executemany()``: COPY, ``stream()``."""
 
     def install(self) -> None:
-        """Intercept every cursor that the connection makes from now on."""
+        """Intercept every cursor that the connection creates from now on."""
         driver, interceptor = self.driver, ref(self)
-        # A connection in its pool must not keep the interceptor alive.
+        # A pooled connection must not keep the interceptor alive.
         self._factory, self._server_factory = driver.cursor_factory, driver.server_cursor_factory
         is_async = self.connection.dialect.is_async
         intercepted = AsyncInterceptedCursor if is_async else InterceptedCursor
@@ -235,7 +236,7 @@ class CursorInterceptor:
         )
 
     def uninstall(self) -> None:
-        """Give the connection the driver's own cursors again."""
+        """Restore the driver's own cursors."""
         self.driver.cursor_factory = self._factory
         self.driver.server_cursor_factory = self._server_factory
 
@@ -248,7 +249,6 @@ def _make_cursor(
     *args: Any,
     **options: Any,
 ) -> Any:
-    """Make a cursor of the driver's, intercepted."""
     interceptor = reference()
     if interceptor is None:
         return factory(driver, *args, **options)
@@ -256,11 +256,11 @@ def _make_cursor(
 
 
 class InterceptedCursor:
-    """Replaces a cursor of the driver, and makes that, as ``own``, when it is used.
+    """Replaces a cursor of the driver, and creates that, as ``own``, when it is used.
 
-    What is set on it is set on the driver's; its own attributes are set in ``vars()``.
+    Attributes are set on the driver's cursor; its own are set in ``vars()``.
 
-    :ivar expected: the number of rows that a statement that was not sent yet is sure to find.
+    :ivar expected: the number of rows that an unsent statement will certainly find.
     """
 
     own: Any
@@ -305,7 +305,7 @@ class InterceptedCursor:
         return getattr(self.own, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.own, name, value)  # row_factory, format, arraysize: what the driver's looks at
+        setattr(self.own, name, value)  # read by the driver's cursor, such as row_factory
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.own)

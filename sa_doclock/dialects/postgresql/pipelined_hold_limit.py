@@ -1,4 +1,4 @@
-"""The limits of a transaction by psycopg 3: sent with the lock, and true after many rows too."""
+"""The limits of a transaction by psycopg 3: sent with the lock, and effective after many rows too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lock of PostgreSQL by psycopg 3, and all that is sent with it in one round trip."""
+"""A lock of PostgreSQL by psycopg 3, and the statements that are sent with it in one round trip."""
 
 from __future__ import annotations
 
@@ -26,33 +26,31 @@ from .pipeline import (
     send_in_pipeline,
 )
 
-# In front of an early read.  pgpool-II chooses a server for it before the lock is answered, and may
-# choose a standby; not for a SELECT behind a comment, unless allow_sql_comments is on.
+# Precedes an early read.  pgpool-II picks a server for it before the lock is answered, perhaps a
+# standby; but not for a SELECT after a comment, unless allow_sql_comments is on.
 # https://www.pgpool.net/docs/latest/en/html/runtime-config-load-balancing.html, allow_sql_comments
 _TO_PRIMARY: Final = "/*NO LOAD BALANCE*/ "
 
 
 class _EarlyRead(NamedTuple):
-    """A read that is sent together with the lock, before the program executes it."""
-
     text: str
     parameters: Mapping[str, Any]
     cursor: Any
-    """The driver's own; it has no result where the server has not come to the statement."""
+    """The driver's own; it has no result if the server has not reached the statement."""
 
 
 class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
-    """A lock is sent with its limit and its BEGIN; on demand also with the reads after it.
+    """Sends a lock with its limit and its BEGIN; on demand also with the reads after it.
 
-    It is the block in which the lock is taken.  The result of an early read is given to the
-    statement that asks for it next, word for word.  The first statement that is another one
-    discards all results: it might have written.  Where an early read has aborted the transaction
-    and no statement has asked for it, the end of the block raises its error.
+    It is the block in which the lock is taken.  The result of an early read goes to the identical
+    statement if that comes next.  The first other statement discards all results: it might have
+    written. If an early read has aborted the transaction and no statement has asked for it, the end
+    of the block raises its error.
 
-    :param seconds: how long to wait for the lock; None: as the server is configured.
+    :param seconds: how long to wait for the lock; None: the server's configuration.
     :param reads: returns the early reads, when the first lock is taken; None: there are none.
-    :param few_rows: the lock is of a few rows by their keys, so that its whole statement is limited.
-    :param after: a statement that is sent once, right behind the first lock.
+    :param few_rows: it locks a few rows by their keys, so that its whole statement is limited.
+    :param after: a statement that is sent once, right after the first lock.
     """
 
     def __init__(
@@ -64,7 +62,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
         few_rows: bool = False,
         after: str | None = None,
     ) -> None:
-        super().__init__(connection)
+        self.connection, self.driver = connection, connection.connection.driver_connection
         self._after = after
         self._limit = None if seconds is None else lock_limit(seconds, few_rows=few_rows)
         self._reads = reads
@@ -73,8 +71,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         self.install()
-        # Of an engine with stream_results: the server would lock row by row, as they are
-        # fetched, and by statements that have no limit.
+        # With stream_results, the server would lock rows as they are fetched, without a limit.
         self.driver.server_cursor_factory = lambda driver, **_: driver.cursor()
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -97,7 +94,14 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
         self._early = []
         call = partial(cursor.own.execute, query, params, **options)
         if isinstance(query, str) and waits_for_lock(query):
-            calls = self._with_limits(call)
+            calls: list[Call] = [call]
+            if self._limit is not None:
+                sent = self._limit.statements
+                write = Unread(sent.write, self._limit.parameters, self.cursor)
+                calls = [write, call, Unread(sent.restore, (), self.cursor)]
+            if self._after is not None:
+                calls.append(Unread(self._after, (), self.cursor))
+                self._after = None
             if self._reads is None:
                 send_in_pipeline(self.driver, calls)
             else:
@@ -125,27 +129,15 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
             self._failure = error
         self._early = early
 
-    def _with_limits(self, call: Call) -> list[Call]:
-        """Return a lock with the limit of its wait and the limit of the transaction after it."""
-        calls: list[Call] = [call]
-        if self._limit is not None:
-            sent = self._limit.statements
-            write = Unread(sent.write, self._limit.parameters, self.cursor)
-            calls = [write, call, Unread(sent.restore, (), self.cursor)]
-        if self._after is not None:
-            calls.append(Unread(self._after, (), self.cursor))
-            self._after = None
-        return calls
-
     def _early_reads(self, reads: Iterable[Read]) -> list[_EarlyRead]:
         if self.connection.get_execution_options().get("schema_translate_map"):
-            return []  # it is put into the text when that is executed
+            return []  # executing the text adds it
         dialect = self.connection.dialect
         sent = (_text_and_parameters(*read, dialect) for read in reads)
         return [_EarlyRead(*read, self.cursor()) for read in sent if read is not None]
 
     def _use_early_result(self, cursor: InterceptedCursor, query: Any, params: Any) -> bool:
-        """Return whether this statement was an early read, whose result the cursor has now."""
+        """Return whether this statement was an early read; if so, give its result to the cursor."""
         for read in self._early:
             if read.text == query and read.parameters == params:
                 if read.cursor.pgresult is None:
@@ -170,7 +162,7 @@ class PipelinedWaits(PostgreSQLWaits):
 
 
 def _is_of_early_read(error: Any, cursor: InterceptedCursor, early: Sequence[_EarlyRead]) -> bool:
-    """Return whether the lock was granted and the server has refused an early read."""
+    """Return whether the server granted the lock but refused an early read."""
     return (
         error.sqlstate is not None
         and not error.sqlstate.startswith(("08", "57P"))  # the connection is lost
@@ -180,18 +172,18 @@ def _is_of_early_read(error: Any, cursor: InterceptedCursor, early: Sequence[_Ea
 
 
 class _Template(NamedTuple):
-    """The text and values that SQLAlchemy gives to a cursor, without a value from outside."""
+    """The text and values that SQLAlchemy gives to a cursor, without the program's values."""
 
     text: str
     values: Mapping[str, Any]
     types: Mapping[str, TypeEngine[Any]]
-    """Of the values that are processed."""
+    """Of the values that have processors."""
 
 
-# Global, since a statement that reads parts is the same object every time, in all sessions.  It
-# must not refer to the dialect, which would keep the statement, and itself, alive: as a processor
-# of values may.
-# Threads: an entry is one tuple, read and replaced at once; two threads may make the same one.
+# Global: a statement that reads parts is the same object each time, in all sessions.  An entry must
+# not refer to the dialect, as a value processor may: the dialect would keep the statement, and
+# itself, alive.
+# Threads: an entry is one tuple, replaced as a whole; two threads may build the same one.
 _templates: WeakKeyDictionary[Select[Any], tuple[ref[Dialect], _Template | None]]
 _templates = WeakKeyDictionary()
 
@@ -199,7 +191,7 @@ _templates = WeakKeyDictionary()
 def _text_and_parameters(
     statement: Select[Any], parameters: Mapping[str, Any], dialect: Dialect
 ) -> tuple[str, Mapping[str, Any]] | None:
-    """Return the text and the parameters that SQLAlchemy will send; None where that is not sure."""
+    """Return the text and the parameters that SQLAlchemy will send, or None if that is uncertain."""
     known = _templates.get(statement)
     if known is None or known[0]() is not dialect:
         known = _templates[statement] = ref(dialect), _template(statement, dialect)

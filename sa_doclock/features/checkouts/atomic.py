@@ -15,7 +15,7 @@ from ...core.transaction import add_document, database_name, make_plan, open_for
 from ...dialects import strategy_for
 from ...dialects.base import Locked, LockStrategy
 from ...errors import DocLockError, LockMisuse, SnapshotConflict
-from ...guard import Execution, Target, is_header_target, rows_written, targets_here, touched_rows
+from ...guard import Target, Write, is_header_target, rows_written, targets_here, touched_rows
 from ...keys import DocumentKey
 from ...options import LockOptions
 from ...sqlalchemy_internals import autoflush
@@ -31,17 +31,15 @@ def compared_with_checkouts(
     """
     state = part.reader.state
     session, opens = state.session(), not state.session().in_transaction()
-    run = Execution(session, statement, parameters, how)
-    found = filter(is_header_target, targets_here(run))
+    write = Write(statement, parameters, how)
+    found = filter(is_header_target, targets_here(session, write))
     targets = [target for target in found if declares(target.root, "checkout")]
     written = set[DocumentKey]()
     try:
         if targets:
-            autoflush(
-                session, {**statement.get_execution_options(), **how.get("execution_options", {})}
-            )
+            autoflush(session, write.options)
         for target in targets:
-            written |= _locked(part, target, run)
+            written |= _locked(part, target, write)
         part.refuse_taken([key for key in written if not state.ledger.may_write(key)])
     except DocLockError:
         if opens:
@@ -50,10 +48,10 @@ def compared_with_checkouts(
     yield lambda result: _counted(part, targets, len(written), statement, result)
 
 
-def _locked(part: Any, target: Target, run: Execution) -> set[DocumentKey]:
-    """Lock the rows of the target that the statement is about to write, and return their documents."""
+def _locked(part: Any, target: Target, write: Write) -> set[DocumentKey]:
+    """Lock the target's rows that the statement is about to write, and return their documents."""
     mapper, root = target.mapper, target.root
-    touched = touched_rows(run.statement, target, to_lock=True)
+    touched = touched_rows(write, target, to_lock=True)
     if touched is None or target.unclear or mapper is None:
         raise LockMisuse(
             f"atomic_update() of {target.name} rows cannot compare check-outs, because the statement does not "
@@ -61,18 +59,19 @@ def _locked(part: Any, target: Target, run: Execution) -> set[DocumentKey]:
         )
     names = _columns_to_lock(mapper, _fit_connection(part, root))
     locking = add_lock(touched.select(names), touched.entity, LockOptions.ForUpdate)
-    width, resolver = len(key_attributes(mapper)), HeaderResolver(run.session, root, ask=True)
+    session = part.reader.state.session()
+    width, resolver = len(key_attributes(mapper)), HeaderResolver(session, root, ask=True)
     return {
         (root.class_, header)
-        for given in run.given
-        # Past the session's own execute(): the lock is none of a document.
-        for row in Session.execute(run.session, locking, given, **run.how).all()
+        for given in write.given
+        # Session.execute() itself: this is no lock of a document.
+        for row in Session.execute(session, locking, given, **write.how).all()
         for header in resolver.headers_of_row(mapper, tuple(row[:width]))
     }
 
 
 def _fit_connection(part: Any, root: Mapper[Any]) -> LockStrategy:
-    """Make the transaction of these documents fit for the lock, and return the dialect.
+    """Prepare the documents' transaction for the lock, and return the dialect.
 
     :raises LockNotSupported: the connection is in AUTOCOMMIT.
     """
@@ -86,7 +85,7 @@ def _fit_connection(part: Any, root: Mapper[Any]) -> LockStrategy:
 
 
 def _columns_to_lock(mapper: Mapper[Any], strategy: LockStrategy) -> list[str]:
-    """Return the attributes that the locking SELECT reads, the primary key first."""
+    """Return the attributes for the locking SELECT, the primary key first."""
     names = [*key_attributes(mapper)]
     if strategy.statements.locked is Locked.WHAT_IS_READ:
         columns = (attr.key for attr in mapper.column_attrs if isinstance(attr.columns[0], Column))
@@ -95,7 +94,7 @@ def _columns_to_lock(mapper: Mapper[Any], strategy: LockStrategy) -> list[str]:
 
 
 def _counted(part: Any, targets: list[Target], asked: int, statement: Any, result: Any) -> Any:
-    """Return the result.  :raises SnapshotConflict: it has written rows that came to it meanwhile."""
+    """Return the result.  :raises SnapshotConflict: the statement wrote more rows than were locked."""
     if not targets:
         return result
     result, count = rows_written(statement, result)

@@ -1,4 +1,4 @@
-"""The check-outs of one session: how they are made, renewed, taken over, ended, and read."""
+"""The check-outs of one session: made, renewed, taken over, ended, and read."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from ...errors import CheckoutLost, DocLockError
 from ...events import listened
 from ...keys import Identity, document_label, is_storable, key_text, public_key
 from ...options import LockOptions, LockTimeout, check_time
+from .check_outs import check_class, checkouts_of
 from .conditions import ANYBODY, lost, owned_by
-from .keys import DocumentName, document_name, read_key, table_name
-from .part import check_class, checkouts_of
-from .rows import MILLISECOND, CheckoutRow, CheckoutRows
+from .key_texts import DocumentName, document_name, read_key, table_name
 from .table import LONGEST_NOTE, LONGEST_OWNER
+from .table_rows import MILLISECOND, CheckoutRow, CheckoutRows
 
 CheckoutOrEpoch = Checkout | tuple[type[Any], Any, int]
 """A check-out; or its document, by class and key, and its epoch."""
@@ -47,7 +47,7 @@ def check_owner(owner: object) -> str:
     """Return the owner.  :raises TypeError, ValueError: no database can store it."""
     if not isinstance(owner, str):
         raise TypeError(f"the owner must be a str, not {key_text(owner)}")
-    # SQL Server counts as UTF-16 does.
+    # SQL Server counts UTF-16 code units.
     if not owner or not is_storable(owner) or len(owner.encode("utf-16-le")) // 2 > LONGEST_OWNER:
         raise ValueError(
             f"the owner must have 1 to {LONGEST_OWNER} characters (UTF-16 code units), and no NUL or "
@@ -88,7 +88,7 @@ def check_lease(lease: LockTimeout) -> timedelta:
 
 
 class CheckOutCalls:
-    """The check-outs of one session, as its methods ask for them; their docstrings have the promises.
+    """The check-outs of one session; its methods, which have the promises, call this.
 
     :param lock: the session's ``get_one_entity()``.
     :raises LockMisuse: the session was made without ``checkouts=``.
@@ -112,7 +112,7 @@ class CheckOutCalls:
     ) -> Checkout:
         """Check a document out.
 
-        :param takes_over: also where another owner has it.
+        :param takes_over: even if another owner has it.
         """
         condition = ANYBODY if takes_over else owned_by(owner)
         check_owner(owner)
@@ -120,7 +120,7 @@ class CheckOutCalls:
         check_note(note)
         checkout = None
         with _undone_if_refused(self._state):
-            while checkout is None:  # again only after a renewal at the same moment
+            while checkout is None:  # repeats only if a renewal came in between
                 self._part.read_again()
                 found = self._lock(
                     entity,
@@ -141,11 +141,11 @@ class CheckOutCalls:
         *,
         renews: bool,
     ) -> Checkout | None:
-        """Write who has a document whose lock is held, and may be given to this owner.
+        """Give the document, whose lock is held, to this owner.
 
-        :param renews: an owner who has it already keeps the epoch.
-        :returns: None where the check-out was renewed or checked in meanwhile, which needs no lock of
-            the header: look again.
+        :param renews: the owner already has it, and keeps the epoch.
+        :returns: None if another change came in between (a renewal or check-in needs no lock of the
+            header): try again.
         """
         document = document_key(header.mapper, header.identity)
         root, identity = root_of(header.mapper), document[1]
@@ -168,13 +168,13 @@ class CheckOutCalls:
         return self._report(replace(before, **values).as_checkout(root, identity), change)
 
     def renew(self, given: CheckoutOrEpoch, lease: timedelta | float | None) -> Checkout:
-        """Write another end of a check-out.  :raises CheckoutLost: it is over."""
+        """Set a new end of a check-out.  :raises CheckoutLost: it has ended."""
         time = None if lease is None else check_lease(lease)
         with _undone_if_refused(self._state):
             checkout = self._checkout_of(given)
             rows, name = self._rows_to_change(checkout)
             time = time or checkout.lease
-            # It locks the row: later reads stay true.  On SQLite, it is the write lock.
+            # The UPDATE locks the row, so later reads stay true; on SQLite, the file.
             written = {"lease": time // MILLISECOND}
             if not rows.change_open(name, checkout.epoch, written):
                 raise self._lost_since(checkout, rows.read_one(name))
@@ -187,7 +187,7 @@ class CheckOutCalls:
             return self._report(renewed, "renewed")
 
     def check_in(self, given: CheckoutOrEpoch) -> None:
-        """Write that a check-out has ended.  :raises CheckoutLost: it is over already."""
+        """End a check-out.  :raises CheckoutLost: it has ended already."""
         with _undone_if_refused(self._state):
             checkout = self._checkout_of(given)
             rows, name = self._rows_to_change(checkout)
@@ -197,9 +197,9 @@ class CheckOutCalls:
             self._report(checkout, "checked in")
 
     def _checkout_of(self, given: CheckoutOrEpoch) -> Checkout:
-        """Return the check-out, which is read where the caller has its epoch alone.
+        """Return the check-out, reading it if the caller gave only its epoch.
 
-        :raises CheckoutLost: the epoch is not that of the latest check-out, or it was checked in.
+        :raises CheckoutLost: the latest check-out has another epoch, or was checked in.
         """
         if not isinstance(given, tuple):
             return given
@@ -215,7 +215,7 @@ class CheckOutCalls:
         raise self._lost(root.class_, public_key(identity), epoch, row)
 
     def _root_and_key(self, entity: type[Any], ident: Any) -> tuple[Mapper[Any], Identity]:
-        """Return the root and the key that the database has.  :raises LockMisuse: not of this class."""
+        """Return the root and the key as stored.  :raises LockMisuse: the class cannot be checked out."""
         mapper = mapper_of(entity)
         check_class(mapper)
         root, identity = root_of(mapper), identity_of(mapper, ident)
@@ -225,7 +225,7 @@ class CheckOutCalls:
         return root, identity
 
     def find(self, entity: type[Any], ident: Any, *, expired: bool) -> Checkout | None:
-        """Return the check-out of a document; None where nobody has it, or had it last."""
+        """Return the check-out of a document, or None."""
         self._state.transaction.refuse()
         root, identity = self._root_and_key(entity, ident)
         rows, name = self._rows_and_name(root, identity)
@@ -236,7 +236,7 @@ class CheckOutCalls:
     def find_all(
         self, entity: type[Any] | None, owner: str | None, *, expired: bool
     ) -> list[Checkout]:
-        """Return the check-outs of this class, or of all classes, from the oldest on."""
+        """Return the check-outs of this class, or of all classes, the oldest first."""
         self._state.transaction.refuse()
         if not isinstance(owner, (str, type(None))):
             raise TypeError(f"owner must be a str or None, not {key_text(owner)}")
@@ -252,14 +252,13 @@ class CheckOutCalls:
                 )
                 if identity is None:
                     checkout = replace(checkout, unreadable=True)
-                if owner is None or checkout.owner == owner:  # the database may ignore case
+                if owner is None or checkout.owner == owner:  # may ignore case
                     found.append(checkout)
         return sorted(found, key=lambda known: known.since)
 
     def _databases(
         self, entity: type[Any] | None
     ) -> Sequence[tuple[Connection, Sequence[Mapper[Any]]]]:
-        """Return the databases of these documents, each with the roots of its classes."""
         if entity is not None:
             check_class(mapper_of(entity))
             roots = [root_of(mapper_of(entity))]
@@ -279,13 +278,12 @@ class CheckOutCalls:
         return rows, document_name(connection, root, identity)
 
     def _rows_to_change(self, checkout: Checkout) -> tuple[CheckoutRows, DocumentName]:
-        """Return the same of a check-out, where this session may write."""
+        """Return the rows and the name of a checked-out document that this session may write."""
         self._state.transaction.refuse()
         self._state.transaction.refuse_write()
         return self._rows_and_name(*document_of(checkout), writes=True)
 
     def _report(self, checkout: Checkout, change: str) -> Checkout:
-        """Tell the listeners and the log of a change, and return the check-out."""
         label = document_label(checkout.entity, checkout.ident)
         level = logging.INFO if change == "taken over" else logging.DEBUG
         fields = {"document": label, "owner": checkout.owner, "epoch": checkout.epoch}
@@ -312,7 +310,6 @@ class CheckOutCalls:
 
 @contextmanager
 def _undone_if_refused(state: LockContext) -> Iterator[None]:
-    """Undo the block's transaction or locks, should it fail."""
     opens, mark = not state.session().in_transaction(), state.ledger.mark()
     try:
         yield
@@ -325,9 +322,9 @@ def _undone_if_refused(state: LockContext) -> Iterator[None]:
 
 
 def document_of(checkout: object) -> tuple[Mapper[Any], Identity]:
-    """Return the root and the key of the document of a check-out.
+    """Return the root and the key of a check-out's document.
 
-    :raises TypeError: it is none.
+    :raises TypeError: it is not a Checkout.
     """
     if not isinstance(checkout, Checkout):
         raise TypeError(f"checkout must be a Checkout, not {key_text(checkout)}")

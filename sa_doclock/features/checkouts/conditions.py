@@ -10,15 +10,15 @@ from typing import Any, Final
 from ...checkout_info import NOBODY, Checkout
 from ...errors import CheckedOut, CheckoutLost, DocLockError
 from ...keys import key_text
-from .rows import CheckoutRow
+from .table_rows import CheckoutRow
 
 
 @dataclass(frozen=True)
-class Condition:
-    """A condition of a lock, for the check-out of the document as it is under the lock.
+class CheckoutCondition:
+    """A condition on the document's check-out, compared under the lock.
 
-    :ivar refuses: returns whether the lock is refused because of this row.
-    :ivar gives: the document is checked out next, for which the time is needed.
+    :ivar refuses: returns whether this row refuses the lock.
+    :ivar gives: the document will be checked out, which needs the time.
     :ivar epoch: of the check-out that must not have ended.
     """
 
@@ -27,9 +27,9 @@ class Condition:
     epoch: int | None = None
 
     def error(self, row: CheckoutRow, checkout: Checkout | None) -> DocLockError:
-        """Return the error of a lock that is refused.
+        """Return the error of a refused lock.
 
-        :param checkout: the row's check-out; None of a document that is checked in.
+        :param checkout: the row's check-out; None: the document is checked in.
         """
         if self.epoch is not None:
             return lost(self.epoch, row)
@@ -42,31 +42,30 @@ class Condition:
         )
 
 
-FREE: Final = Condition(lambda row: row.is_valid)
+FREE: Final = CheckoutCondition(lambda row: row.is_valid)
 """Nobody has it: the condition of a lock without ``checkout=``."""
 
-ANYBODY: Final = Condition(lambda _: False, gives=True)
-"""Whoever has it: for a take-over."""
+ANYBODY: Final = CheckoutCondition(lambda _: False, gives=True)
+"""Whoever has it: the condition of a take-over."""
 
 
-def owned_by(owner: str) -> Condition:
+def owned_by(owner: str) -> CheckoutCondition:
     """Return the condition that nobody has it, or this owner."""
-    return Condition(lambda row: row.is_valid and row.owner != owner, gives=True)
+    return CheckoutCondition(lambda row: row.is_valid and row.owner != owner, gives=True)
 
 
-def _of_epoch(epoch: int) -> Condition:
-    """Return the condition that this check-out has not ended: nobody has taken the document."""
-    return Condition(lambda row: row.open_epoch != epoch, epoch=epoch)
+def _of_epoch(epoch: int) -> CheckoutCondition:
+    return CheckoutCondition(lambda row: row.open_epoch != epoch, epoch=epoch)
 
 
-def condition_of(given: Any) -> Condition:
-    """Return the condition that a caller has given as ``checkout=``.
+def condition_of(given: Any) -> CheckoutCondition:
+    """Return the condition for ``checkout=``.
 
     :raises TypeError: it is neither a Checkout nor an epoch.
     """
     if given is None or given is NOBODY:
         return FREE
-    if isinstance(given, Condition):
+    if isinstance(given, CheckoutCondition):
         return given
     if isinstance(given, Checkout):
         return _of_epoch(given.epoch)
@@ -76,7 +75,7 @@ def condition_of(given: Any) -> Condition:
 
 
 def lost(epoch: int, row: CheckoutRow) -> CheckoutLost:
-    """Return the error of a check-out that is over, as this row shows."""
+    """Return the error of a check-out that has ended, according to this row."""
     found, latest = row.open_epoch, 0 if row.id is None else row.epoch
     named = f"check-out with the epoch {key_text(epoch)}"
     if latest < epoch:

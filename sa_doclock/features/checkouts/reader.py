@@ -1,4 +1,4 @@
-"""CheckoutReader: who has the documents that a session has locked, read on the connections of the locks."""
+"""CheckoutReader: reads the check-outs of locked documents, on the connections of the locks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ...dialects.base import Read
 from ...errors import WrongIsolation
 from ...keys import DocumentKey, Identity
 from ...options import LockOptions
-from .keys import document_name, read_key, table_name
-from .rows import NO_ROW, CheckoutRow, CheckoutRows
+from .key_texts import document_name, read_key, table_name
+from .table_rows import NO_ROW, CheckoutRow, CheckoutRows
 
 
 class CheckoutReader:
@@ -43,7 +43,7 @@ class CheckoutReader:
     def connection(self, root: Mapper[Any], *, writes: bool = False) -> Connection:
         """Return the connection to the database of these documents; it may begin a transaction.
 
-        :param writes: a session that routes reads to replicas is asked for the primary.
+        :param writes: choose the primary if the session routes reads to replicas.
         """
         session = self.session()
         bind = self.binds.get(root)
@@ -58,9 +58,9 @@ class CheckoutReader:
         return rows.select_one(document_name(rows.connection, root, key), timed=timed)
 
     def read_one(self, root: Mapper[Any], key: Identity, *, timed: bool) -> CheckoutRow:
-        """Return the row of the document with this key, which is locked; NO_ROW where it has none.
+        """Return the row of the locked document with this key, or NO_ROW.
 
-        :param timed: tell the time also where there is no row.
+        :param timed: return the time even without a row.
         """
         rows = self._rows(root)
         return rows.read_one(document_name(rows.connection, root, key), timed=timed)
@@ -68,7 +68,7 @@ class CheckoutReader:
     def read(
         self, documents: Sequence[DocumentKey], *, timed: bool
     ) -> dict[DocumentKey, CheckoutRow]:
-        """Return the rows of documents that are locked: by one statement for each kind of document."""
+        """Return the rows of locked documents, by one statement for each class."""
         by_root: dict[Mapper[Any], list[Identity]] = {}
         for entity, key in documents:
             by_root.setdefault(inspect(entity), []).append(key)
@@ -89,14 +89,14 @@ class CheckoutReader:
         return [(key, found.get(document_id, NO_ROW)) for key, document_id in ids.items()]
 
     def find_taken(self, root: Mapper[Any], keys: Sequence[Identity]) -> frozenset[Identity]:
-        """Return those of these keys of rows whose documents somebody has."""
+        """Return the keys among these whose documents are checked out."""
         connection = self.connection(root)
         names = {document_name(connection, root, key).id: key for key in keys}
         rows = CheckoutRows(self.table, connection).read(names)
         return frozenset(names[found] for found, row in rows.items() if row.is_valid)
 
     def find_all_taken(self, root: Mapper[Any], most: int) -> list[DocumentKey]:
-        """Return the documents of this root that somebody has, at most so many, without a lock."""
+        """Return up to this many checked-out documents of this root, without a lock."""
         connection = self.connection(root)
         rows = CheckoutRows(self.table, connection).select_open(
             [table_name(connection, root)], None, expired=False, most=max(most, 0)
@@ -109,9 +109,9 @@ class CheckoutReader:
         return CheckoutRows(self.table, connection, latest=self._must_read_latest(connection))
 
     def _must_read_latest(self, connection: Connection) -> bool:
-        """Return whether only a locking read shows the last commit.
+        """Return whether only a locking read sees the latest commit.
 
-        :raises WrongIsolation: no read does, at this isolation level.
+        :raises WrongIsolation: no read sees it at this isolation level.
         """
         strategy, joined = strategy_for(connection), self.state.connections.find(connection)
         level = None if joined is None else self.state.connections.current_level(joined)

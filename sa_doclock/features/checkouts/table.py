@@ -26,11 +26,10 @@ from ...keys import key_text
 NAME: Final = "doclock_checkouts"
 
 LONGEST_OWNER: Final = 255
-"""The number of characters of an owner, as UTF-16 counts them: an index of SQL Server has 1,700 bytes at
-most."""
+"""The number of UTF-16 code units of an owner: an index of SQL Server has at most 1,700 bytes."""
 
 LONGEST_NOTE: Final = 65_535
-"""The number of bytes of a note in UTF-8: those of a TEXT of MySQL."""
+"""The number of bytes of a note in UTF-8: those of MySQL's TEXT."""
 
 COLUMNS: Final = ("id", "document", "ident", "owner", "epoch", "since", "until", "lease", "note")
 
@@ -91,20 +90,20 @@ def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = No
     return Table(
         name,
         metadata,
-        # A hash: no collation takes one key for another, and no key is too long.
+        # A hash of the key: independent of collations, and never too long.
         Column("id", String(64), primary_key=True),
         Column("document", Unicode(255), nullable=False),
         Column("ident", UnicodeText(), nullable=False),
         Column("owner", Unicode(LONGEST_OWNER), nullable=False),
         Column("epoch", BigInteger(), nullable=False, autoincrement=False),
         Column("since", UtcTimestamp(), nullable=False),
-        Column("until", UtcTimestamp()),  # NULL: it was checked in
+        Column("until", UtcTimestamp()),  # NULL: checked in
         Column("lease", BigInteger(), nullable=False),  # milliseconds
         Column("note", UnicodeText()),
         *(Index(f"ix_{name}_{end}", *columns) for end, columns in INDEXES.items()),
         schema=schema,
-        # The server's default may be a storage engine without transactions, or a character set
-        # that has no such owner.
+        # The defaults may be an engine without transactions, or a character set without the
+        # owner's.
         mysql_engine="InnoDB",
         mysql_charset="utf8mb4",
         mariadb_engine="InnoDB",
@@ -113,7 +112,7 @@ def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = No
 
 
 def check_table(table: object) -> Table:
-    """Return the table.  :raises TypeError: it is none that :func:`checkout_table` has made."""
+    """Return the table.  :raises TypeError: :func:`checkout_table` did not make it."""
     if not isinstance(table, Table) or not set(COLUMNS) <= set(table.columns.keys()):
         raise TypeError(f"checkouts must be a table made by checkout_table(), not {table!r}")
     return table

@@ -1,8 +1,8 @@
-"""The calls of gate.run(), which stand in the queues of a gate; the first of a queue runs what waits.
+"""The calls of gate.run() in the queues of a gate; the head of a queue runs the functions.
 
 It locks the document, runs the functions of the queue in order of arrival, and saves them with one
-flush and one COMMIT.  It goes on until its own function is answered; then the next one is the first.
-A call stays in its queue until it is answered, so that one that has to run again keeps its place.
+flush and one COMMIT.  It continues until its own function is answered; then the next call is the
+head.  A call stays in its queue until it is answered, so one that must run again keeps its place.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ...process_waits import TaskWakeup, observed_wait
 from .combined_turn import Call, Turn, interrupted, running
 from .queue import GateQueues, under_mutex
 
-_ALONE: Final = 64  # from so many points on each function has a transaction of its own
+_ALONE: Final = 64  # with so many failure points, each function gets its own transaction
 _MOST: Final = 128
-_REMEMBERED: Final = 1000  # queues with points
+_REMEMBERED: Final = 1000  # queues whose failure points are kept
 
 
 class Failures:
     """The failures of one queue, which decide how many functions share its next transaction.
 
-    If a flush fails, the transaction is undone, and half of its functions run again, until one is
-    alone: the error is its own.  Where functions fail so often that this would take longer than a
-    transaction each, each gets one, and the next caller waits at the server meanwhile: as without the
-    gate.
+    If a flush fails, the transaction is rolled back, and half of its functions run again, until one
+    is alone: the error is its own.  If functions fail so often that this takes longer than one
+    transaction each, each gets its own, and the next caller waits at the server meanwhile, as
+    without the gate.
 
-    :ivar points: what the failures have cost, less the answers since.
-    :ivar suspects: the number of functions at the front of which one made a flush fail.
+    :ivar points: the cost of the failures, less the answers since.
+    :ivar suspects: the number of functions at the front, one of which made a flush fail.
     """
 
     points = suspects = 0
@@ -46,7 +46,7 @@ class Failures:
         return Turn(head, most=1 if alone else most, alone=alone)
 
     def count(self, turn: Turn) -> None:
-        """Count what a transaction has cost, and what it has answered."""
+        """Count the cost of a transaction, and its answers."""
         done = sum(call.is_done for call in turn.taken)
         left = 0 if turn.is_found else max(self.suspects - done, 0)
         self.suspects = turn.suspects or left
@@ -85,7 +85,7 @@ class CombinedCommits(GateQueues):
                 await call.wakeup.come(seconds)  # type: ignore[union-attr]
             if not call.is_done:
                 task = self._attending(call)
-                call.notified, call.wakeup = True, TaskWakeup()  # for its answer
+                call.notified, call.wakeup = True, TaskWakeup()  # wakes it up when it is answered
                 await call.wakeup.come(None, task)
                 if task.done() and not task.cancelled():
                     task.result()
@@ -99,7 +99,7 @@ class CombinedCommits(GateQueues):
         return call.result()
 
     def _attending(self, call: Call) -> asyncio.Task[None]:
-        """Return a task of its own: the cancellation of a caller is not that of the others."""
+        """Run the call in a task of its own, which outlives a cancelled caller."""
 
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
@@ -117,13 +117,13 @@ class CombinedCommits(GateQueues):
         turn = running.get()
         if turn is not None and not turn.has_ended:
             raise LockMisuse(
-                f"gate.run() of {document_label(call.entity, call.ident)} was called by a function "
-                "of gate.run(), which may run more than once, while this call would save each time; call it when the outer "
-                "gate.run() has returned, or lock the second document by the function's session"
+                f"a function of gate.run() called gate.run() of {document_label(call.entity, call.ident)}: "
+                "the function may run again, and this call would save each time. Call it after the outer "
+                "gate.run() returns, or lock the second document in the function's session"
             )
 
     def _attend(self, call: Call, *, joins: bool) -> None:
-        """Wait until the call is answered, and run what waits while it is the first of its queue."""
+        """Wait until the call is answered; run the queue while this call is its head."""
         try:
             if joins:
                 self.join(call, under_asyncio=False)
@@ -139,18 +139,18 @@ class CombinedCommits(GateQueues):
             raise
 
     def _waits(self, call: Call) -> Iterator[float | None]:
-        """Yield how long to wait for the wakeup, until the call is answered or the first of its queue."""
+        """Yield how long to wait for the wakeup, until the call is answered or the head of its queue."""
         if call.wakeup is None or call.notified:
             return
         with observed_wait():
             yield call.left()
             if not (call.admitted or call.is_done or self._withdraw(call)):
-                while not (call.admitted or call.is_done):  # its function runs
+                while not (call.admitted or call.is_done):  # its function is running
                     yield None
 
     @under_mutex
     def _withdraw(self, call: Call) -> bool:
-        """Refuse a call whose time is over; return False if its function has begun."""
+        """Refuse a call whose time is over; return False if its function has started."""
         waits = call.waits
         if waits:
             late = "other callers hold the document; try again later, or wait longer"
@@ -158,7 +158,6 @@ class CombinedCommits(GateQueues):
         return waits
 
     def _lead(self, call: Call) -> None:
-        """Run one transaction."""
         turn = (self.failures.get(call.key) or Failures()).next_turn(call, self._combine)
         behind = [
             other for other in self._behind(call) if other.seconds is None and other is not call
@@ -166,7 +165,7 @@ class CombinedCommits(GateQueues):
         try:
             turn.run(partial(self._take, turn), partial(self.note_granted, [call]))
             if isinstance(turn.error, LockNotAvailable) and not turn.taken and call.seconds is None:
-                # Who has no limit of its own either has waited as long as the head.
+                # A call without a limit has the server's limit, which has passed for all of them.
                 self._answer([other for other in behind if self._withdraw(other)])
             self._end(turn)
         except BaseException:
@@ -175,13 +174,13 @@ class CombinedCommits(GateQueues):
 
     @under_mutex
     def _behind(self, head: Call) -> list[Any]:
-        """Return the calls that may share a turn with this one, which is among them."""
+        """Return the calls that may share a turn with this one, itself included."""
         queue: Iterable[Any] = self.documents.get(head.key, ())
         return [call for call in queue if call.waits and (call is head or not call.admitted)]
 
     @under_mutex
     def _take(self, turn: Turn) -> Call | None:
-        """Take the next call in order of arrival, also one that came while others ran."""
+        """Take the next call in order of arrival, including late arrivals."""
         while len(turn.taken) < turn.most:
             while turn.standing:
                 call = turn.standing.popleft()
@@ -201,14 +200,14 @@ class CombinedCommits(GateQueues):
                 call.wakeup.notify()
 
     def _end(self, turn: Turn) -> None:
-        """Answer the calls of which all is known; the others wait again.
+        """Answer the calls whose outcome is final; let the others wait again.
 
-        After an interruption in its midst it is called a second time.
+        Called a second time after an interruption.
         """
         turn.settle()
         head = turn.head
         if head.is_done and head.wakeup is not None:
-            head.wakeup.notify()  # first, as it has come first; it leaves when all is counted
+            head.wakeup.notify()  # first: it arrived first, and leaves after the count
         self._answer([call for call in turn.taken if call.is_done and call is not head])
         if len(self.failures) > _REMEMBERED:
             self.failures.clear()

@@ -37,7 +37,7 @@ from ..on_commit import AfterCommit, call_all
 from .pending import has_row_twice, is_same, may_write, pending_changes
 from .queue import QueueEntry
 
-# What a failure costs, in answers of a transaction each: sharing pays off until half of the functions
+# The cost of a failure, in transactions per function: sharing pays off until half of the functions
 # raise, or one flush in sixteen fails.
 _RAISED: Final = 2
 _REFUSED: Final = 16
@@ -48,24 +48,24 @@ _NOTHING: Final[Sequence[object]] = ()
 class Call(QueueEntry):
     """One call of gate.run(): its function, and its result."""
 
-    # One holds the document, and the next one has to be there when it is released, though it needs one
-    # and a half round trips to get there.
+    # One call holds the document.  The next ones must be at the server when it is released, and
+    # need one and a half round trips to get there.
     most_at_server: ClassVar[float] = 4
 
     session_factory: Callable[[], Any]
     entity: type[Any]
     ident: Any
     function: Callable[[Any, Any], Any]
-    seconds: float | None  # that it may wait for its turn; None: any time
-    is_task: bool  # its caller is a task, and not a thread
+    seconds: float | None  # maximum wait for its turn; None: unlimited
+    is_task: bool  # the caller is a task, not a thread
     version: Any = None
     checkout: Any = None
     started: float = field(default_factory=time.monotonic)
     context: Context = field(default_factory=copy_context)  # another thread may run the function
-    turn: Turn | None = None  # in which its function has begun
+    turn: Turn | None = None  # the turn that has started its function
     is_done: bool = False  # its value or error is final, or its caller was interrupted
-    # Its function raised after a change, in a turn that was undone; its error counts once the functions
-    # before it are saved.
+    # Its function raised after a change, in a turn that was undone.  Its error counts once the
+    # functions before it are saved.
     is_skipped: bool = False
     on_commit: Sequence[Callable[[], object]] = ()
     value: Any = None
@@ -77,17 +77,17 @@ class Call(QueueEntry):
         return self.turn is None and not self.is_done
 
     def named(self, error: DocLockError) -> DocLockError:
-        """Return the error, with the document in its text."""
+        """Return the error with the document's name in its text."""
         add_document(error, self.entity, self.ident, LockOptions.ForUpdate, "the gate")
         return error
 
     def left(self) -> float | None:
-        """Return the seconds that it may still wait for its turn; None: any time."""
+        """Return the seconds for which it may still wait; None: unlimited."""
         seconds = self.seconds
         return seconds and max(seconds - (time.monotonic() - self.started), 0.0)
 
     def invoke(self, turn: Turn, session: Any, document: Any) -> Any:
-        """Return what the function returns, called in the context of its caller."""
+        """Call the function in the context of its caller; return its result."""
         self.context.run(running.set, turn)
         if not self.is_task:
             return self.context.run(self.function, session, document)
@@ -95,16 +95,16 @@ class Call(QueueEntry):
         return await_only(_result_of(task))
 
     def forget(self) -> None:
-        """Forget the result of a turn that was undone: the function runs again."""
+        """Forget the result of a turn that was rolled back: the function runs again."""
         self.value, self.error, self.on_commit, self.is_skipped = None, None, (), False
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Make its result final; the error counts unless its function raised one of its own."""
+        """Make its result final; an error of its own function takes precedence."""
         self.error = self.error or error
         self.is_done = True
 
     def result(self) -> Any:
-        """Return what the function returned, which is saved; or raise."""
+        """Return the function's saved result, or raise."""
         if not self.is_done:  # its task was cancelled
             begun = "the task that waited for it was cancelled"
             self.finish(self.named(_doubt(begun) if self.turn else interrupted()))
@@ -113,24 +113,24 @@ class Call(QueueEntry):
             if error is not None:
                 raise error
         finally:
-            del error  # whose traceback has this frame
+            del error  # its traceback refers to this frame
         return self.value
 
 
-class _Undone(Exception):  # a step on the way, and no error of ours
-    """The transaction cannot be saved, because of this error of a call; None: of one of those that ran."""
+class _Undone(Exception):  # internal: control flow
+    """The transaction cannot be saved, because of an error of this call; None: of any that ran."""
 
     def __init__(self, error: BaseException, culprit: Call | None = None) -> None:
         super().__init__(error)
         self.error, self.culprit = error, culprit
 
 
-class _FunctionCancelled(Exception):  # an event of one function, and no error of ours
-    """A function raised CancelledError; the task that runs the functions was not cancelled."""
+class _FunctionCancelled(Exception):  # internal: one function's event
+    """A function raised CancelledError, while the task that runs it was not cancelled."""
 
 
 async def _result_of(task: asyncio.Future[Any]) -> Any:
-    """Return the result of a function's task, which ends with the task that waits for it."""
+    """Return the result of a function's task; cancel it if the waiting task is cancelled."""
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
@@ -143,38 +143,38 @@ async def _result_of(task: asyncio.Future[Any]) -> Any:
 
 
 running: ContextVar[Turn | None] = ContextVar("sa_doclock.combined", default=None)
-"""The turn whose function this thread or task is in."""
+"""The turn whose function this thread or task runs."""
 
 
 class Turn(SessionPart):
     """One transaction, and the calls whose functions share it.
 
     :param head: the call whose caller runs the turn.
-    :param most: the number of functions that it may have.
+    :param most: the largest number of functions.
     :param alone: the next callers wait for its transaction at the server.
     :ivar taken: the calls whose functions have begun, in order of arrival.
-    :ivar standing: some that were behind them when the gate looked last.
+    :ivar standing: some that were behind them when the gate last looked.
     """
 
-    error: BaseException | None = None  # of the transaction, and so of all its callers
-    has_ended = False  # nothing of it runs any more; a task that a function started may outlive it
-    is_saved = False  # all databases have committed, or no function had anything to save
-    suspects = cost = 0  # of its failure; see Failures
-    is_found = False  # the suspect was alone
+    error: BaseException | None = None  # the transaction's error, and so every caller's
+    has_ended = False  # nothing of it runs any more; tasks that a function started may outlive it
+    is_saved = False  # every database committed, or there was nothing to save
+    suspects = cost = 0  # after a failure; see Failures
+    is_found = False  # the only suspect
 
     _is_sent = False  # COMMIT is on its way
-    _watches = False  # the functions' statements are noted
-    _has_sent = False  # changes were sent
-    _is_stale = False  # the objects in the session may be older than what functions have sent
+    _watches = False  # records the functions' statements
+    _has_sent = False  # changes were flushed or executed
+    _is_stale = False  # loaded objects may be older than executed changes
     _running: Call | None = None
-    _ended = False  # the function that runs has ended the transaction
-    _changed = False  # its changes were sent
+    _ended = False  # the running function ended the transaction
+    _changed = False  # its changes were flushed or executed
 
     _session: Any
     _state: Any
     _document: Any
     _root: Any
-    _free: Any  # the condition that nobody has the document checked out, if that is possible
+    _free: Any  # the condition that nobody has checked out the document, where that applies
 
     def __init__(self, head: Call, *, most: int, alone: bool) -> None:
         self.head, self.most, self._alone = head, most, alone
@@ -201,8 +201,8 @@ class Turn(SessionPart):
         if self._running is not None:
             self._ended = True
             raise LockMisuse(
-                "the transaction is the gate's, which commits it for several functions: leave out "
-                "commit(); flush() and save_changes() may be called"
+                "the gate commits this transaction for several functions: do not call commit(); "
+                "flush() and save_changes() are allowed"
             )
         self._is_sent = True
 
@@ -218,12 +218,12 @@ class Turn(SessionPart):
         if not is_flushing(self._session):
             self._statements.append(arguments[4].compiled)
             if self._pending and self._state.calls.current is None:
-                self._session.flush()  # it sees the changes of those before it, and comes after them
+                self._session.flush()  # it must see, and follow, the changes of earlier functions
 
     # The transaction.
 
     def run(self, take: Callable[[], Call | None], note_granted: Callable[[], object]) -> None:
-        """Lock, run, save; no error comes out but an interruption of this thread.
+        """Lock, run, save; raise nothing but an interruption of this thread.
 
         :param take: returns the next call, which it adds to ``taken``.
         :param note_granted: lets the next caller follow, and wait for this one at the server.
@@ -238,19 +238,18 @@ class Turn(SessionPart):
         except _Undone as undone:
             self._blame(undone)
         except Exception as error:  # noqa: BLE001  # the callers raise it
-            if isinstance(error.__context__, _Undone):  # the rollback has failed too
+            if isinstance(error.__context__, _Undone):  # the rollback failed too
                 self._blame(error.__context__)
             else:
                 self.error = error
         finally:
             self.has_ended = True
-            # Which have this part: without it nothing of them waits for a garbage collection.
+            # Break the cycle with the session, so that no garbage collection is needed.
             self._session = self._state = self._document = self._root = None
             if self.is_saved:
                 self._run_on_commit()
 
     def _open(self) -> Any:
-        """Return the session for the functions: that of asyncio, where it is one."""
         given, self._session = new_session(self.head.session_factory)
         self._state = state_of(self._session)
         return given
@@ -261,8 +260,8 @@ class Turn(SessionPart):
         session.begin()
         locked = strategy_for(session.get_bind(mapper)).statements.locked
         if self._alone and locked is not Locked.DATABASE:
-            note_granted()  # so that the next one waits for this one at the server
-        # Kept, so that the identity map has it for the first call.
+            note_granted()  # lets the next turn queue at the server
+        # Kept alive, so that the identity map has it for the first call.
         self._document = session.get_one_document(
             *(head.entity, head.ident, LockOptions.ForUpdate),
             lock_timeout=head.left(),
@@ -271,16 +270,16 @@ class Turn(SessionPart):
         self._free = NOBODY if declares(mapper, "checkout") else None
         self._root = session.get_transaction()
         state: Any = inspect(self._document)
-        self._key = document_key(state.mapper, state.identity)  # as it is spelled in the row
+        self._key = document_key(state.mapper, state.identity)  # as spelled in the row
 
     def _save(self) -> None:
-        """Flush and commit.  :raises _Undone: the server refused what the functions have changed."""
+        """Flush and commit.  :raises _Undone: the server refused changes of the functions."""
         if all(call.error is not None for call in self.taken):
-            self.is_saved = True  # there is nothing to save
+            self.is_saved = True  # nothing to save
             return
         session = self._session
         try:
-            with self._state.transaction.saving():  # a pipeline sends both together
+            with self._state.transaction.saving():  # a pipeline sends the flush and COMMIT together
                 session.flush()
                 session.commit()
         except Exception as error:
@@ -290,14 +289,14 @@ class Turn(SessionPart):
             raise _Undone(error) from None
 
     def _run_on_commit(self) -> None:
-        """Call what the functions asked for; an interruption of the main thread comes out."""
+        """Call the on_commit functions; re-raise an interruption of the main thread."""
         saved = [call for call in self.taken if call.error is None]
         for call in saved:
             try:
                 call.context.run(call_all, call.on_commit)
             except BaseException as error:  # noqa: BLE001, PERF203  # the commit is done; its caller raises it
                 call.error = error
-        if not self.head.is_task:  # of tasks, the caller's own raises it in the loop
+        if not self.head.is_task:  # a task's caller raises it in the loop
             for call in saved:
                 if call.error is not None and not self._is_of(call, call.error):
                     raise call.error
@@ -307,7 +306,7 @@ class Turn(SessionPart):
     def _run_one(self, call: Call, session: Any) -> None:
         """Run one function.  :raises _Undone: it raised after a change, or ended the transaction."""
         if call is self.taken[0]:
-            call.forget()  # its error came behind functions that are saved now
+            call.forget()  # its error came after functions that are saved now
         if call.is_skipped:
             return
         if not self._watches:
@@ -332,28 +331,27 @@ class Turn(SessionPart):
             self._pending, self._running = _NOTHING, None
 
     def _watch(self) -> None:
-        # Another function may be saved though this one raises.
+        # Other functions can be saved even if this one raises.
         self._watches = not self._alone and bool(self.standing or self.taken[1:])
         if self._watches:
             for connection in self._state.connections.all():
                 self.begun(connection, lent=False)
 
     def _flush_before(self, call: Call) -> None:
-        """Have the call see what those before it have done, also by statements of their own."""
+        """Show the call the changes of earlier functions, including executed statements."""
         gone = self._document in self._session.deleted
         if call.version is not None or gone or self._is_stale:
             try:
                 self._session.flush()
             except Exception as error:  # noqa: BLE001
-                raise _Undone(error) from None  # because of a function before it
+                raise _Undone(error) from None  # caused by an earlier function
         if self._is_stale:
             self._session.expire_all()
             self._is_stale = False
 
     def _document_of(self, call: Call) -> Any:
-        """Return the document, which is held, if this call may have it."""
         session, document = self._session, self._document
-        # A lock that is held is not compared again without the condition that nobody has it.
+        # Only with a condition does a held lock check again that no one has checked it out.
         checkout = self._free if call.checkout is None else call.checkout
         if (
             (call.version, checkout, call.entity) != (None, None, self.head.entity)
@@ -368,7 +366,7 @@ class Turn(SessionPart):
         return document
 
     def _check(self) -> None:
-        """Release the savepoints that a function left open.  :raises Exception: it did not end well."""
+        """Release savepoints that a function left open.  :raises Exception: it did not end well."""
         session, transaction = self._session, self._state.transaction
         if self._is_open:
             if not session.is_active:
@@ -379,16 +377,16 @@ class Turn(SessionPart):
                 transaction.refuse_failed_commit(whole=True)
         if not self._is_whole():
             raise LockMisuse(
-                "the function has ended the transaction, which is the gate's; leave out commit() "
-                "and rollback(), and raise an error to undo its changes"
+                "the function ended the gate's transaction: do not call commit() or rollback(); to "
+                "undo the function's changes, raise an error"
             )
 
     @property
     def _is_open(self) -> bool:
         return not self._ended and self._session.get_transaction() is self._root
 
-    def _is_whole(self) -> bool:  # the transaction goes on, with the lock
-        with suppress(DocLockError):  # of a part that ends the transaction, whose locks are gone
+    def _is_whole(self) -> bool:  # the transaction and its lock still exist
+        with suppress(DocLockError):  # a part ended the transaction, so its locks are gone
             self._state.transaction.check_locks()
         return self._is_open and self._key in self._state.ledger.held
 
@@ -399,16 +397,16 @@ class Turn(SessionPart):
     # The failures.
 
     def _is_of(self, call: Call, error: BaseException) -> bool:
-        """Return whether an error is the function's, and not an interruption of this thread.
+        """Return whether the error comes from the function, and does not interrupt this thread.
 
-        Python's signals interrupt the main thread alone.  There nobody can tell the two apart.
+        Signals interrupt the main thread only; there the two cannot be distinguished.
         """
         if isinstance(error, Exception) or call.is_task:
             return isinstance(error, Exception)
         return call is self.head or threading.current_thread() is not threading.main_thread()
 
     def _note_error(self, call: Call, error: BaseException) -> None:
-        """Note the error of a function.  :raises _Undone: it may have changed something."""
+        """Record the error of a function.  :raises _Undone: it may have changed something."""
         self._take_on_commit()
         call.error = asyncio.CancelledError() if isinstance(error, _FunctionCancelled) else error
         if isinstance(error, Exception) and self._is_untouched():
@@ -417,11 +415,11 @@ class Turn(SessionPart):
             for other in self.taken:
                 if other.error is None:
                     other.finish(other.named(_doubt("another function of the commit ended it")))
-        # It may be a flush that has failed at the changes of another: then all are tried again.
+        # A flush may have failed on another function's changes: run all of them again.
         raise _Undone(call.error, call) from None
 
     def _is_untouched(self) -> bool:
-        """Return whether the function that raised has changed nothing, for sure."""
+        """Return whether the function that raised has certainly changed nothing."""
         session = self._session
         return (
             self._watches
@@ -435,10 +433,10 @@ class Turn(SessionPart):
         )
 
     def _blame(self, undone: _Undone) -> None:
-        """Find out whose error is final; the functions of all others run again.
+        """Decide whose error is final; all other functions run again.
 
-        An error may come of what the functions before it have changed.  It is final once these are
-        saved, or where there are none.
+        An earlier function's changes may have caused it.  It is final if no earlier function ran,
+        or once those are saved.
         """
         taken, culprit = self.taken, undone.culprit
         ran = [call for call in taken if call.is_skipped or call.error is None or call is culprit]
@@ -456,7 +454,7 @@ class Turn(SessionPart):
             culprit.is_skipped = True
 
     def settle(self) -> None:
-        """Finish the calls of which all is known; the others run again.  It may be called twice."""
+        """Finish the calls whose outcome is known; the others run again.  Safe to call twice."""
         is_known = self.is_saved or self.error is not None
         if self._is_sent and not is_known:
             self.error = self.head.named(_doubt("the thread that committed it was interrupted"))
@@ -466,8 +464,8 @@ class Turn(SessionPart):
                 call.finish(None if self.is_saved else self.error)
             elif not call.is_done and (self.suspects or not call.is_skipped):
                 call.forget()
-            call.turn = None  # last: from here on another transaction may take it
-        if self.error is not None:  # before any was taken, or of a listener behind the COMMIT
+            call.turn = None  # last: from here on, another transaction may take the call
+        if self.error is not None:  # before any call was taken, or in a listener after COMMIT
             self.head.finish(self.error)
 
 
@@ -480,16 +478,18 @@ def new_session(factory: Callable[[], Any]) -> tuple[Any, Session]:
     given = factory()
     session = getattr(given, "sync_session", given)
     if not isinstance(session, Session) or state_of(session) is None:
-        raise TypeError(f"gate.run() needs a factory of LockingSessions; it has made {given!r}")
+        raise TypeError(
+            f"gate.run() needs a factory of LockingSessions, and this one made {given!r}"
+        )
     if session.in_transaction():
         raise LockMisuse(
-            "gate.run() needs new sessions, and this one is in a transaction; give it the factory"
+            "gate.run() needs new sessions, and the factory returned one in a transaction"
         )
     return given, session
 
 
 def _is_of_write(error: Exception) -> bool:
-    """Return whether an error of the commit is that of a write that came with it, not of COMMIT."""
+    """Return whether an error of the commit comes from a flushed write, not from COMMIT."""
     if isinstance(error, StatementError):
         lost = getattr(error, "connection_invalidated", False)
         return error.statement not in (None, "COMMIT") and not lost
@@ -497,12 +497,11 @@ def _is_of_write(error: Exception) -> bool:
 
 
 def _doubt(reason: str) -> CommitUnknown:
-    """Return the error of a call of which nobody knows whether it was saved."""
     doubt = CommitUnknown(
         f"{reason}: the change may or may not be saved; look whether it is there before you "
         "run it again"
     )
-    doubt.connection_invalidated = True  # as of a connection that is lost in a COMMIT
+    doubt.connection_invalidated = True  # as for a connection lost during COMMIT
     return doubt
 
 

@@ -1,4 +1,4 @@
-"""DocumentGate: the sessions of one process that want the same document queue before they connect."""
+"""DocumentGate: sessions of one process that want the same document queue before they connect."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class DocumentGate:
 
     ``sessionmaker(engine, class_=LockingSession, gate=DocumentGate())``, and in the same way
     ``async_sessionmaker(engine, class_=AsyncLockingSession, ...)``.  Without a gate, each session
-    that waits for a document keeps a connection. With it, one session of a document's queue waits at
-    the server, and the others wait here, in order of arrival. The database's lock is taken as well,
-    and excludes other processes. Only a transaction's first lock queues, by key or by ``lock_key()``;
-    see docs/gate.md. ``lock_timeout`` limits both waits together.
+    that waits for a document keeps a connection.  With it, one session of a document's queue waits
+    at the server, and the others wait here, in order of arrival.  They also take the database's
+    lock, which excludes other processes.  Only a transaction's first lock queues, by key or by
+    ``lock_key()``; see docs/gate.md.  ``lock_timeout`` limits both waits together.
 
     :param next_waits_at_server: True: when a lock is granted, the next session of the queue goes on
-        to the server and waits there, with a connection, so that no time is lost. False: it waits
+        to the server and waits there, with a connection, so that no time is lost.  False: it waits
         here until the transaction has ended, and the document uses one connection.
     :param second_session: ``"refuse"``: if a task or thread holds a lock in one session and needs a
         connection in another one of the same gate and pool, it gets :class:`LockMisuse` at once:
         enough of them would exhaust the pool and wait for each other, unseen by the database.
         ``"allow"`` permits it.
-    :param combine: the most functions that one transaction of :meth:`run` has.
-    :raises TypeError: ``next_waits_at_server`` is no bool; ``combine`` is no integer.
+    :param combine: the largest number of functions in one transaction of :meth:`run`.
+    :raises TypeError: ``next_waits_at_server`` is not a bool; ``combine`` is not an integer.
     :raises ValueError: ``second_session`` is unknown; ``combine`` is less than 1.
     """
 
@@ -71,7 +71,7 @@ class DocumentGate:
 
     @property
     def waiting(self) -> int:
-        """The number of sessions, and of functions of :meth:`run`, that wait now."""
+        """The number of sessions, and of functions of :meth:`run`, that are waiting."""
         return self._queues.waiting
 
     def run(
@@ -87,16 +87,16 @@ class DocumentGate:
     ) -> R:
         """Return ``function(session, document)``, saved together with others' functions.
 
-        The callers of this process who name the same document and the same session factory form a
+        Callers in this process that name the same document and the same session factory form a
         queue.  The first one opens a session, locks the document ForUpdate, loads it with its
-        parts, and runs the functions that wait, in order of arrival, on this one document.  It
-        flushes once and commits once.  Then all callers get their answers.
+        parts, and runs the waiting functions, in order of arrival, on this one document.  It
+        flushes once and commits once.  Then all callers get their results.
 
         **A function may be called more than once**, as by :func:`run_transaction`; its changes are
-        saved once.  So it changes nothing but what it reaches through its session and its document.
-        It sends messages by ``session.on_commit()``, which calls them once, after the commit.  It may
-        run in another thread, in the context (contextvars) of its caller.  While it waits, so does
-        the queue.  docs/gate.md says what happens when it fails.
+        saved once.  So it must change nothing outside its session and its document.  It sends
+        messages by ``session.on_commit()``, which calls them once, after the commit.  It may run in
+        another thread, in the context (contextvars) of its caller.  While it waits, so does the
+        queue.  docs/gate.md says what happens when it fails.
 
         Example::
 
@@ -108,23 +108,24 @@ class DocumentGate:
 
         :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
         :param ident: the primary key, as for :meth:`LockingSession.get_entity`.
-        :param lock_timeout: seconds (or a timedelta) until the function begins at the latest: for
-            the queue and the lock together.  None: as the session and the server say.
-        :param version: as for :meth:`LockingSession.get_entity`.  It is compared when the turn of
-            this function comes, with what the functions before it have changed.
-        :param checkout: as for :meth:`LockingSession.get_entity`, of this caller alone.
-        :raises Exception: what the function raised; nothing of it is saved.  Or the error of the
+        :param lock_timeout: seconds (or a timedelta) within which the function must begin: for the
+            queue and the lock together.  None: the limits of the session and the server.
+        :param version: as for :meth:`LockingSession.get_entity`.  It is compared when this
+            function's turn comes, after the changes of earlier functions.
+        :param checkout: as for :meth:`LockingSession.get_entity`, for this caller only.
+        :raises Exception: the function's error; nothing of it is saved.  Or the error of the
             commit: all callers of the transaction get it.
-        :raises LockNotAvailable: the function has not begun in time, and does not begin any more.
-        :raises StaleDocument: the caller has seen another version; or a function before it in the
+        :raises LockNotAvailable: the function did not begin in time, and will not begin.
+        :raises StaleDocument: the caller has seen another version; or an earlier function in the
             same transaction changed the document.
         :raises CheckedOut: the document is checked out, and not by this caller.
         :raises CheckoutLost: the check-out that the caller names has ended.
-        :raises CommitUnknown: the thread that committed was interrupted, or another function ended the
-            transaction: look whether the change is there before you run it again.
+        :raises CommitUnknown: the thread that committed was interrupted, or another function ended
+            the transaction: look whether the change is there before you run it again.
         :raises LockMisuse: the function called commit(), rollback() or close(), or gate.run().
         :raises sqlalchemy.exc.NoResultFound: there is no such document.
-        :raises TypeError: no factory of locking sessions, no function, or a coroutine function.
+        :raises TypeError: the factory does not make LockingSessions; the function is not one, or is
+            a coroutine function.
         """
         given = session_factory, entity, ident, function, lock_timeout, version, checkout
         return self._queues.serve(self._call(given))  # type: ignore[no-any-return]
@@ -213,5 +214,5 @@ def _place(factory: Any, mapper: Mapper[Any]) -> object:
 
 
 def queues_of(gate: DocumentGate) -> CombinedCommits:
-    """Return the queues of a gate, for the sessions that stand in them."""
+    """Return the queues of a gate, for the sessions in them."""
     return gate._queues  # noqa: SLF001  # its own module's

@@ -1,6 +1,6 @@
-"""The changes of a function so far: those that are pending, and the statements that it sent.
+"""The changes of a function so far: pending ones, and executed statements.
 
-Whoever cannot be sure says that something was changed, which costs a transaction and no data.
+In doubt, a change is assumed, which costs a transaction and loses no data.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ...sqlalchemy_internals import all_mappers
 
 
 def pending_changes(session: Session) -> list[object]:
-    """Return what is pending in the session, to be compared with a later moment.
+    """Return the pending changes of the session, for a later comparison.
 
-    It has the objects, and not their id(), which another one may have later.
+    The list has the objects, not their id(), which another object may get later.
     """
     found: list[object] = [*session.deleted]
     if found:
-        found.append(Session.delete)  # what follows is not deleted
+        found.append(Session.delete)  # anything after it is not deleted
     for instance in (*session.new, *session.dirty):
         found.append(instance)
         state = instance_state(instance)
@@ -38,7 +38,7 @@ def pending_changes(session: Session) -> list[object]:
         for name in state.committed_state:
             value = state.dict.get(name)
             found.append(name)
-            if name not in relationships:  # a value of another type may change in its place
+            if name not in relationships:  # a mutable value may change in place
                 found.append(value if type(value) in IMMUTABLE else object())
             elif value is not None and relationships[name].uselist:
                 found += collection_adapter(value)
@@ -48,12 +48,14 @@ def pending_changes(session: Session) -> list[object]:
 
 
 def is_same(before: Sequence[object], after: Sequence[object]) -> bool:
-    """Return whether nothing was changed between the two."""
+    """Return whether nothing changed between the two."""
     return len(before) == len(after) and all(map(operator.is_, before, after))
 
 
 def has_row_twice(session: Session) -> bool:
-    """Return whether the session may have a row as objects of two classes, which do not follow each other."""
+    """Return whether the session may have a row as objects of two classes, which do not update each
+    other.
+    """
     several = _classes_of_one_table()
     objects = (*session.identity_map.values(), *session.new) if several else ()
     return len(several & {inspect(instance).mapper.base_mapper.class_ for instance in objects}) > 1
@@ -61,7 +63,7 @@ def has_row_twice(session: Session) -> bool:
 
 @mapper_cache
 def _classes_of_one_table() -> frozenset[type[Any]]:
-    """Return the classes of those tables that several hierarchies map."""
+    """Return the classes whose table several hierarchies map."""
     found = defaultdict[Any, set[type[Any]]](set)
     for mapper in all_mappers():
         for table in mapper.tables:
@@ -72,7 +74,7 @@ def _classes_of_one_table() -> frozenset[type[Any]]:
 def may_write(compiled: Any) -> bool:
     """Return whether a statement may have changed something.
 
-    :param compiled: None: it is a text that SQLAlchemy has not read.
+    :param compiled: None: a text that SQLAlchemy has not parsed.
     """
     if compiled is None:
         return True
@@ -85,7 +87,7 @@ def may_write(compiled: Any) -> bool:
 
 
 def _may_write(clause: Any) -> bool:
-    """Return whether it is a write within a SELECT, or calls a function of an unknown name."""
+    """Return whether the clause is a write within a SELECT, or calls an unknown function."""
     if getattr(clause, "is_literal", False) or isinstance(clause, TextClause):
         return "(" in str(clause)
     unknown = isinstance(clause, FunctionElement) and not isinstance(clause, GenericFunction)

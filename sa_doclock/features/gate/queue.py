@@ -1,8 +1,8 @@
 """The queues of a gate, in which sessions and the callers of gate.run() wait before they connect.
 
 The gate cannot deadlock.  Only a transaction's first lock queues here, before the session has a
-connection, so a session that waits here holds nothing that another could wait for.  Of several
-documents that one call asks for it may hold the first ones; every call takes them in ascending order.
+connection, so a session that waits here holds nothing for which another could wait.  A call for
+several documents may hold the first ones; every call takes them in ascending order.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class QueueEntry:
     next_may_follow: (
         bool  # the server has a queue, in which it can wait behind who holds the document
     )
-    wakeup: Wakeup | None = None  # ends its wait; None where it was admitted at once
+    wakeup: Wakeup | None = None  # ends its wait; None: admitted at once
     admitted: bool = False  # it may ask the server, or has done so
-    notified: bool = False  # its wait was ended, since it is admitted
+    notified: bool = False  # its wait was ended by an admission
     granted: bool = False  # the database has granted the lock
 
     @property
     def waits(self) -> bool:
-        """Return whether it counts as one that waits."""
+        """Return whether it counts as waiting."""
         return not self.admitted
 
     def may_follow(self, admitted: Sequence[QueueEntry]) -> bool:
-        """Return whether it may go to the server, where these are."""
+        """Return whether it may go to the server while these are there."""
         if not admitted or (self.shared and _are_readers(admitted)):
             return True
         follows = self.next_may_follow and len(admitted) < self.most_at_server
@@ -54,19 +54,19 @@ class QueueEntry:
 
 
 def _are_readers(admitted: Iterable[QueueEntry]) -> bool:
-    """Return whether readers hold the document, so that one more is granted at once."""
+    """Return whether readers hold the document, so that the server grants another at once."""
     return all(waiter.shared for waiter in admitted) and any(waiter.granted for waiter in admitted)
 
 
 def under_mutex(method: Callable[Concatenate[Q, P], T]) -> Callable[Concatenate[Q, P], T]:
-    """Call a method of the queues under their mutex; at its end those leave who came meanwhile."""
+    """Call a method of the queues under their mutex; at its end, remove entries that left meanwhile."""
 
-    # No block of our own: an interruption may come in front of the first line of an ``__exit__()`` in
-    # Python, and the mutex would stay with its thread.
+    # A decorator, not a context manager: an interruption before the first line of a Python
+    # ``__exit__()`` would leave the mutex locked.
     @wraps(method)
     def call(self: Q, *args: P.args, **kwargs: P.kwargs) -> T:
         with self.mutex:
-            if self.busy:  # out of a call of this thread, as the repr() of a gate in a debugger
+            if self.busy:  # re-entered by this thread, as by the repr() of a gate in a debugger
                 return method(self, *args, **kwargs)
             self.busy = True
             try:
@@ -87,25 +87,25 @@ class GateQueues:
         _gates.add(self)
 
     def reset(self) -> None:
-        """Forget all who wait."""
-        # The queue of each document, in order of arrival: those that are admitted come first.
+        """Forget all waiters."""
+        # The queue of each document in order of arrival: admitted entries come first.
         self.documents: dict[Hashable, dict[QueueEntry, None]] = {}
         self.leaving: deque[QueueEntry] = deque()
-        # A garbage collection may come at any allocation, also under the mutex, and leave a queue:
-        # with a Lock it would wait for its own thread for ever.
+        # A garbage collection may start anywhere, even under the mutex, and leave a queue: with a
+        # Lock, the thread would wait for itself.
         self.mutex, self.busy = threading.RLock(), False
 
     @property
     @under_mutex
     def waiting(self) -> int:
-        """The number of those that wait now."""
+        """The number of waiting entries."""
         return sum(entry.waits for queue in self.documents.values() for entry in queue)
 
     @under_mutex
     def join(self, entry: QueueEntry, *, under_asyncio: bool) -> None:
-        """Stand in the queue; the entry has a wakeup unless it was admitted at once.
+        """Join the queue; the entry has a wakeup unless it is admitted at once.
 
-        Whoever calls it has to call ``leave()`` in the end, whatever this call has met.
+        The caller must call ``leave()`` in the end, even after an error.
         """
         self.documents.setdefault(entry.key, {})[entry] = None
         self._admit(entry.key)
@@ -114,7 +114,7 @@ class GateQueues:
 
     @under_mutex
     def note_granted(self, entries: Iterable[QueueEntry]) -> None:
-        """Note that the database has granted their locks."""
+        """Record that the database has granted their locks."""
         for entry in entries:
             if entry.admitted and not entry.granted:
                 entry.granted = True
@@ -127,10 +127,10 @@ class GateQueues:
         return bool(queue) and not (shared and _are_readers(queue))
 
     def leave(self, entries: Iterable[QueueEntry]) -> None:
-        """Give up these entries, a second time too.
+        """Remove these entries; repeating this is safe.
 
-        A garbage collection may call it, also in the midst of a change of the queues: then they
-        leave at the end of that.
+        A garbage collection may call it, even during a change of the queues: then they leave at the
+        end of that.
         """
         self.leaving.extend(entries)
         with self.mutex:
@@ -145,14 +145,14 @@ class GateQueues:
                 self._remove(self.leaving[0])
                 self.leaving.popleft()
             finally:
-                self.busy = False  # what a garbage collection adds from here on, it does itself
+                self.busy = False  # from here on, a garbage collection cleans up by itself
 
     def _remove(self, entry: QueueEntry) -> None:
         self.documents.get(entry.key, {}).pop(entry, None)
         self._admit(entry.key)  # also after an interruption in between
 
     def _admit(self, key: Hashable) -> None:
-        """Let those at the front of a queue go to the server who may, and end their waits."""
+        """Admit the entries at the front of a queue that may ask the server, and end their waits."""
         queue, admitted = self.documents.get(key, {}), list[QueueEntry]()
         for entry in [*queue]:
             if not (entry.admitted or entry.may_follow(admitted)):
@@ -160,7 +160,7 @@ class GateQueues:
             entry.admitted = True
             if entry.wakeup is not None and not entry.notified:
                 entry.notified = entry.wakeup.notify()
-                if not entry.notified:  # it no longer exists
+                if not entry.notified:  # its waiter no longer exists
                     del queue[entry]
                     continue
             admitted.append(entry)
@@ -168,13 +168,13 @@ class GateQueues:
             self.documents.pop(key, None)
 
 
-# Global, for a process that forks: whoever waits in the parent does not leave in the child.
-# Threads: add() is atomic; only the child of a fork goes through it, which has one thread.
+# Global: after a fork, waiters of the parent never leave the child's copy.
+# Threads: add() is atomic; the child of a fork, which has one thread, alone iterates over it.
 _gates: WeakSet[GateQueues] = WeakSet()
 
 
 def _forked() -> None:
-    # A session in the parent's queues does not leave them in the child, nor a thread a mutex.
+    # In the child, no session of the parent leaves its queue, and no thread unlocks the mutex.
     for gate in _gates:
         gate.reset()
 

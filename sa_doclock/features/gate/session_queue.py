@@ -1,4 +1,4 @@
-"""The queue of one session at a gate: when it waits, for how long, and when it leaves."""
+"""The queue of one session at a gate: when and for how long it waits, and when it leaves."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from ...process_waits import observed_wait
 from .document_gate import DocumentGate, queues_of
 from .queue import QueueEntry
 
-_STEPS = 10  # of what is left for the server: it is a part of the statement's text on some
+_STEPS = 10  # rounds the remaining time: some servers take it in the text of the statement
 
 Places = dict[QueueEntry, Sequence[Hashable]]
-"""The entries of a session in the queues, each with what is in the ledger once it is granted."""
+"""The entries of a session in the queues, each with the ledger's names of its granted locks."""
 
 _LIMIT = "sa_doclock.features.gate.longest_wait"
 
@@ -39,7 +39,7 @@ _LIMIT = "sa_doclock.features.gate.longest_wait"
 class SessionQueue(SessionPart):
     """The places of one session at a gate.
 
-    :ivar waits_in: the gate and the key of the queue that the session waits in now, or None.
+    :ivar waits_in: the gate and the key of the queue in which the session waits now, or None.
     """
 
     def __init__(self, gate: DocumentGate, state: LockContext) -> None:
@@ -51,7 +51,7 @@ class SessionQueue(SessionPart):
         self._session = state.session
 
     def __del__(self) -> None:
-        # A session that nobody has closed ends no transaction.
+        # A session that was never closed ends no transaction.
         if self._places:
             self._queues.leave(self._places)
 
@@ -68,7 +68,6 @@ class SessionQueue(SessionPart):
         return take_in_turn
 
     def _enter(self, request: LockRequest, call: LockCall) -> LockRequest:
-        """Wait for this session's turn; return the request with what is left of its time."""
         database = self._database(request)
         if database is None:
             return request
@@ -79,7 +78,7 @@ class SessionQueue(SessionPart):
             if any(self._queues.is_busy(key, shared=shared) for key in queues):
                 raise call.refused(LockNotAvailable, strategy.name)
             return request
-        if connections_of(self._session()).all():  # it asks the database
+        if connections_of(self._session()).all():  # it is connected already
             return request
         limit = _limit_of(strategy, engine) if request.seconds is None else request.seconds
         follows = self.gate.next_waits_at_server and not _is_of_file(strategy)
@@ -90,24 +89,23 @@ class SessionQueue(SessionPart):
         return _shortened(request, left)
 
     def _database(self, request: LockRequest) -> tuple[Engine, LockStrategy] | None:
-        """Return the database at which this request may wait; None where it does not."""
         session, lock = self._session(), request.lock
         tries = LockOptions.NoWait in lock and request.seconds is not None  # of a batch
-        # Without a key it names no document before it is sent.
+        # Without a key, the document is unknown before the statement runs.
         if not (session.is_active and request.by_key and (tries or may_queue(lock))):
             return None
         engine = session.get_bind(**request.bind_arguments)
-        if isinstance(engine, Connection):  # of its own
+        if isinstance(engine, Connection):  # the session's own Connection
             return None
         strategy = strategy_for(engine)
         strategy.check_support(lock)
         return (engine, strategy) if may_wait(strategy, lock) else None
 
     def _wait(self, places: Places, limit: float | None, *, under_asyncio: bool) -> float:
-        """Wait in all queues; return the share of the limit that is left, 0 if the wait was in vain."""
+        """Wait in all queues; return the remaining share of the limit, 0 if the time ran out."""
         started, left = time.monotonic(), 1.0
         for entry, documents in places.items():
-            self._places[entry] = documents  # before it enters: whatever comes, it is left
+            self._places[entry] = documents  # first: an interruption leaves the queue too
             self._queues.join(entry, under_asyncio=under_asyncio)
             if entry.wakeup is not None:
                 self.waits_in = self.gate, entry.key
@@ -125,7 +123,7 @@ class SessionQueue(SessionPart):
     def _queues_for(
         self, request: LockRequest, engine: Engine, strategy: LockStrategy
     ) -> Mapping[Hashable, Sequence[Hashable]]:
-        """Return the queues, in this order, with the names in the ledger of what is granted."""
+        """Return the queues, in this order, with the ledger's names of the locks."""
         where = engine.dialect  # the same for an engine and its execution_options()
         mapper, schema = request.mapper, None
         documents: list[Hashable]
@@ -133,7 +131,7 @@ class SessionQueue(SessionPart):
             documents = [(engine, request.ident)]
         else:
             documents = [document_key(mapper, key) for key in request.keys]
-            of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
+            of_session = getattr(self._session(), "execution_options", {})  # SQLAlchemy 2.1
             schema = translated_schema(
                 own_table(mapper), engine.get_execution_options(), of_session
             )
@@ -142,7 +140,7 @@ class SessionQueue(SessionPart):
         return {(where, schema, document): [document] for document in documents}
 
     def is_in(self, queue: tuple[DocumentGate, Hashable]) -> bool:
-        """Return whether this session was admitted from this queue; another thread may ask."""
+        """Return whether this session was admitted from this queue; another thread may call it."""
         gate, key = queue
         return gate is self.gate and any(
             place.key == key and place.admitted for place in [*self._places]
@@ -152,7 +150,7 @@ class SessionQueue(SessionPart):
         self._leave([place for place in self._places if not place.granted])
 
     def _note_granted(self) -> None:
-        """Keep the places of what was granted, until it is released."""
+        """Keep the places of granted locks until they are released; leave the others."""
         asked = [place for place in self._places if not place.granted]
         if asked:
             self._find_in_ledger([place for place in asked if not self._is_held(place)])
@@ -160,8 +158,8 @@ class SessionQueue(SessionPart):
             self._leave_ungranted()
 
     def _find_in_ledger(self, unknown: Sequence[QueueEntry]) -> None:
-        # A key asked for as "1" is in the ledger as 1.  Of several such places each is kept as long
-        # as any of the locks, since it is not known which lock it belongs to.
+        # A key given as "1" is in the ledger as 1.  Which lock belongs to which such place is
+        # unknown, so each is kept as long as any of the locks.
         if unknown:
             known = {document for documents in self._places.values() for document in documents}
             held = ledger_of(self._session()).held
@@ -198,7 +196,7 @@ def _is_of_file(strategy: LockStrategy) -> bool:
 
 
 def _limit_of(strategy: LockStrategy, engine: Engine) -> float | None:
-    """Return how long the server lets a lock wait that has no lock_timeout; ask it once."""
+    """Return the server's own limit for a lock without lock_timeout; asked once per engine."""
     if _LIMIT not in strategy.findings:
         with engine.connect() as connection:
             strategy.findings[_LIMIT] = strategy.waits.longest(connection)

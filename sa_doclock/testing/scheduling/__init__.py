@@ -1,6 +1,7 @@
-"""The turns of two functions that run at once, one statement at a time: for two_at_once() and for explore().
+"""Runs two functions in turns, one statement at a time: for two_at_once() and explore().
 
-The names in ``__all__`` are for sa-doclock-audit, and keep their meaning within one version of sa_doclock.
+The names in ``__all__`` are for sa-doclock-audit, and keep their meaning within one version of
+sa_doclock.
 """
 
 from .accesses import ANYTHING, Access, Accesses, Mode, TransactionAccesses, at_end, conflict

@@ -1,9 +1,9 @@
 """The conflict relation: whether the order of two steps can matter.
 
 A step is a statement, a COMMIT or a ROLLBACK.  It has a set of accesses: the rows that it reads,
-locks or writes, and, at the end of a transaction, all those of the transaction once more, as ended.
-Two steps conflict when two of their accesses have a row in common, and one of them can change what
-the other one sees, or who waits.
+locks or writes, and, at the end of a transaction, all those of the transaction again, as ended.
+Two steps conflict when two of their accesses share a row, and one of them can change what the other
+one sees, or who waits.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final, Optional
 class Mode(Enum):
     """The ways to use a row."""
 
-    SNAPSHOT_READ = auto()  # a plain read: it neither waits for a writer nor sees it uncommitted
+    SNAPSHOT_READ = auto()  # a plain read that neither waits nor sees uncommitted changes
     READ = auto()  # a plain read that may do both
     SHARE = auto()  # a shared lock
     LOCK = auto()  # an exclusive lock
-    CHANGE = auto()  # a write of a row on which the transaction has the exclusive lock
+    CHANGE = auto()  # a write of a row that the transaction has locked exclusively
     WRITE = auto()
 
 
@@ -39,7 +39,7 @@ _CONFLICTS: Final = frozenset(
     )
 )
 _WITH_ENDED: Final = _CONFLICTS | {frozenset((Mode.SNAPSHOT_READ, Mode.WRITE))}
-# As the checks of a serializable database see it.
+# As in the checks of a serializable database.
 _BOTH_ENDED: Final = frozenset({frozenset((Mode.READ, Mode.WRITE))})
 
 
@@ -49,7 +49,7 @@ class Access:
 
     :ivar table: its name; None: any table.
     :ivar key: the primary key of the only row; None: any row.
-    :ivar ended: the transaction ends with this step: its writes are seen, its locks are released.
+    :ivar ended: this step ends the transaction: others see its writes, its locks are released.
     """
 
     mode: Mode
@@ -66,7 +66,7 @@ class Access:
         return self.key is None or other.key is None or self.key == other.key
 
     def covers(self, other: Access) -> bool:
-        """Return whether this one is on all rows of the other."""
+        """Return whether this one covers all rows of the other."""
         if self.table is None:
             return True
         return self.table == other.table and (self.key is None or self.key == other.key)
@@ -83,7 +83,7 @@ class Access:
 Accesses = frozenset[Access]
 
 ANYTHING: Final[Accesses] = frozenset({Access(Mode.WRITE), Access(Mode.WRITE, ended=True)})
-"""The accesses of a step of which nothing is known."""
+"""The accesses of an unknown step."""
 
 
 def conflict(accesses: Accesses, others: Accesses) -> bool:
@@ -94,9 +94,8 @@ def conflict(accesses: Accesses, others: Accesses) -> bool:
 class TransactionAccesses:
     """The accesses of one transaction, from its first statement on.
 
-    :ivar number: that its steps share.
-    :ivar level: the isolation level that a statement has given it; ``""``: one that is not known;
-        None: that of the connection.
+    :ivar number: shared by its steps.
+    :ivar level: the isolation level that a statement set; ``""``: unknown; None: the connection's.
     """
 
     def __init__(self, number: int = 0, level: str | None = None) -> None:
@@ -110,17 +109,17 @@ class TransactionAccesses:
         return bool(self._made)
 
     def new(self, accesses: Accesses) -> Accesses:
-        """Return those that add something for others to what the transaction has already locked."""
+        """Return the accesses that add a conflict to what the transaction has already locked."""
         found = (self._reduced(access) for access in accesses)
         return frozenset(access for access in found if access is not None)
 
     def add(self, accesses: Accesses) -> None:
-        """Note those of a statement that has succeeded."""
+        """Record the accesses of a successful statement."""
         self._made |= accesses
         self._held |= accesses
 
     def forget_locks(self) -> None:
-        """Note that a savepoint was rolled back, with some of the locks."""
+        """Record that a rollback to a savepoint released some of the locks."""
         self._held.clear()
 
     def conflicts(self, accesses: Accesses) -> bool:
@@ -128,7 +127,7 @@ class TransactionAccesses:
         return conflict(frozenset(self._made), accesses)
 
     def ended(self) -> Accesses:
-        """Return those of the end of the transaction."""
+        """Return the accesses of the end of the transaction."""
         return at_end(frozenset(self._made))
 
     def _reduced(self, access: Access) -> Access | None:
@@ -145,7 +144,7 @@ class TransactionAccesses:
 
 
 def at_end(accesses: Accesses) -> Accesses:
-    """Return what these accesses are at the end of their transaction."""
+    """Return these accesses as of the end of their transaction."""
     return frozenset(
         replace(access, ended=True, mode=Mode.WRITE if access.mode is Mode.CHANGE else access.mode)
         for access in accesses

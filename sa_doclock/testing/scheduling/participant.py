@@ -1,4 +1,4 @@
-"""The two functions of a run, and the steps that each has gone."""
+"""The two functions of a run, and the steps of each."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Step:
     """One statement, COMMIT or ROLLBACK of a function.
 
     :ivar statement: its SQL.
-    :ivar values: its parameters, in short.
+    :ivar values: its parameters, abbreviated.
     :ivar transaction: a number that the steps of one transaction share.
     :ivar used: the rows that it uses.
-    :ivar rows: those that the statement names, for people.
+    :ivar rows: the rows that the statement names, for people.
     :ivar accesses: those that can matter to the other function, for the search.
     :ivar line: of the program: ``shop/orders.py:42``.
-    :ivar saw: the rows that it has returned or written, in words; None while it runs.
-    :ivar error: that it has raised; ``is_deadlock``: that of a deadlock.
+    :ivar saw: the rows that it returned or wrote, in words; None while it runs.
+    :ivar error: its error; ``is_deadlock``: a deadlock's.
     """
 
     function: int
@@ -58,14 +58,14 @@ class Participant:
     """One of the two functions, in one run.
 
     :ivar number: 1 or 2.
-    :ivar unseen: takes note of what it does out of sight.
+    :ivar unseen: records its unseen actions.
     :ivar was_seen: one of its statements used a table.
     :ivar steps: all that it has sent, in order.
-    :ivar turn: what it waits for before its next step; None while it runs.
+    :ivar turn: the future that grants its next step; None while it runs.
     :ivar waits: for a lock of the other one, or for a mutex.
-    :ivar in_process: it waits inside of this process, as a session at a gate does.
+    :ivar in_process: it waits inside this process, as a session at a gate does.
     :ivar active_at: the time of its last sign of life.
-    :ivar transactions: those that are open, by their connections.
+    :ivar transactions: the open ones, by connection.
     """
 
     number: int
@@ -91,7 +91,7 @@ class Participant:
 
     @property
     def statement(self) -> str | None:
-        """The statement that runs now; None between two."""
+        """The current statement; None between two."""
         return None if self.step is None or self.step.saw is not None else self.step.statement
 
     @property
@@ -110,13 +110,13 @@ class Participant:
         )
 
     def use(self, connection: Connection) -> None:
-        """Note that its next statement is on this connection."""
+        """Record that its next statement is on this connection."""
         if connection is not self.connection:
             self.connection = connection
             self._used.append(ref(connection))
 
     def shares(self, connection: Connection) -> bool:
-        """Return whether it uses this very object, or another one on the same connection of the driver."""
+        """Return whether it uses this object, or another on the same driver connection."""
         used = (reference() for reference in [*self._used])
         return any(
             other is connection or _driver_of(other) is _driver_of(connection)
@@ -133,11 +133,11 @@ class Participant:
         return number
 
     def note_active(self) -> None:
-        """Note a sign of life."""
+        """Record a sign of life."""
         self.active_at = time.monotonic()
 
     def note_ended_step(self) -> None:
-        """Note that its last statement has ended."""
+        """Record that its last statement has ended."""
         self.note_active()
         if self.step is not None:
             self.step.saw = ""
@@ -148,22 +148,22 @@ class Participant:
 
 
 def _driver_of(connection: Connection) -> object:
-    """Return the driver's connection; an object of its own where there is none now."""
-    with suppress(Exception):  # its function may end it in this moment
+    """Return the driver's connection, or a new object if there is none."""
+    with suppress(Exception):  # its function may be ending it
         if not (connection.closed or connection.invalidated):
             return connection.connection.driver_connection
     return object()
 
 
 current_participant: ContextVar[Any] = ContextVar("sa_doclock.testing.participant", default=None)
-"""The function that runs in this thread or task, and in those that it has started."""
+"""The function that runs in this thread or task, or that started it."""
 
 _LONGEST: Final = 100
 _COLUMNS_READ: Final = re.compile(r"^SELECT (.{20,}?) FROM ", re.IGNORECASE)
 
 
 def short_sql(statement: str) -> str:
-    """Return the statement on one line, without the list of columns that it reads."""
+    """Return the statement on one line, without the columns that it reads."""
     text = _COLUMNS_READ.sub("SELECT ... FROM ", " ".join(statement.split()))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 

@@ -1,8 +1,8 @@
-"""One run of the two functions, in which one statement at a time is let through.
+"""One run of the two functions, which executes one statement at a time.
 
-Before each statement, COMMIT and ROLLBACK that can matter to the other one, a function waits for its
-turn.  A turn is given when each function waits for one, has ended, or waits for a lock of the other
-one, as the server says.
+Before each statement, COMMIT and ROLLBACK that can matter to the other one, a function waits for
+its turn.  A turn is granted when each function waits for one, has ended, or waits for a lock of the
+other one, according to the server.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ NOT_SAID: Final = "a function waited, and no server said for whom"
 
 
 class Diverged(Exception):
-    """The run did not go as before: an order could not be forced."""
+    """The run went differently than before: an order could not be forced."""
 
 
 class Observer:
-    """Takes note of the steps on which no order is forced; this one takes none."""
+    """Records the steps on which no order can be forced; this one ignores them."""
 
     def note_parallel(self, step: Step) -> None:
-        """Note a step that a second thread or task of a function sends while the first one waits."""
+        """Record a step that a second thread or task of a function sends while the first one waits."""
 
     def note_shared(self, step: Step) -> None:
-        """Note a connection that both functions use, in one transaction."""
+        """Record a connection that both functions use, in one transaction."""
 
 
 class Waits:
     """Knows who waits for whom.
 
-    :param run: runs a function of SQLAlchemy's on an asynchronous engine.
+    :param run: runs a function of SQLAlchemy on an asynchronous engine.
     :ivar servers: asks them who waits.
-    :ivar unforced: the waits whose order is not ours, in words.
+    :ivar unforced: the waits whose order cannot be forced, in words.
     """
 
     def __init__(self, run: Callable[[Callable[[], Any]], Any], patience: float) -> None:
@@ -70,13 +70,15 @@ class Waits:
         self.unforced: set[str] = set()
 
     def note_owner(self, participant: Participant, connection: Connection) -> None:
-        """Note whose connection it is from now on."""
+        """Record the owner of a connection."""
         number = connection_id(connection)
         if number is not None:
             self._owners[server_of(connection.engine), number] = participant.number
 
     def find(self, waiter: Participant, other: Participant) -> bool:
-        """Return whether one function, which has not got on for a moment, waits for the other one."""
+        """Return whether one function, which has made no progress for a moment, waits for the other
+        one.
+        """
         if waiter.in_process:
             self.unforced.add(IN_PROCESS)
             return True
@@ -102,7 +104,7 @@ class Waits:
         return not blocked_by(mine, blockers).isdisjoint(self._ids(engine, other))
 
     def _blockers(self, engine: Engine) -> Mapping[int, set[int]] | None:
-        """Return who waits for whom; nobody where the server was asked a moment ago; None: not known."""
+        """Return who waits for whom; {} if the server was asked a moment ago, None if it cannot tell."""
         monitoring = monitoring_of(engine)
         if monitoring is None:
             return None
@@ -128,7 +130,7 @@ class Waits:
 
 
 Chooser = Callable[[dict[int, Step], Sequence[Step]], int]
-"""Chooses the function that goes on, by the next steps of those that can and those of all turns before."""
+"""Chooses the next function, from the possible next steps and the steps of all earlier turns."""
 
 Function = Callable[[], Any]
 
@@ -141,10 +143,10 @@ SENT, WAITS, GOES_ON = "sent", "waits", "goes on"
 class Scheduler:
     """Runs two functions once.
 
-    :param call: calls a function, and awaits what it returns where that is a coroutine.
-    :param observer: takes note of the steps on which no order is forced.
-    :param every_step: also those that cannot matter to the other one wait for their turn.
-    :ivar events: the steps in order, each with what became of it.
+    :param call: calls a function, and awaits its result if it is a coroutine.
+    :param observer: records the steps on which no order can be forced.
+    :param every_step: steps that cannot matter to the other one wait for their turn too.
+    :ivar events: the steps in order, each with its outcome.
     :ivar chosen: the function of each turn, with its step.
     :ivar surprise: a wait between steps that seemed to have nothing in common.
     """
@@ -174,14 +176,14 @@ class Scheduler:
     def run(
         self, functions: tuple[Function, Function], choose: Chooser, timeout: float
     ) -> tuple[Outcome, Outcome]:
-        """Return what became of each.
+        """Return the outcome of each.
 
-        :raises TimeoutError: one of them has not ended; it goes on in its thread.
-        :raises Diverged: by ``choose``, after both have ended.
+        :raises TimeoutError: one of them has not ended; it continues in its thread.
+        :raises Diverged: from ``choose``, after both have ended.
         """
         self._timeout, self._end = timeout, time.monotonic() + timeout
         threads = [
-            # An empty context: nothing that the test has set for itself, such as a Flask context.
+            # An empty context: without the test's context variables, such as a Flask context.
             threading.Thread(target=Context().run, args=(self._run, number, function), daemon=True)
             for number, function in zip((FIRST, SECOND), functions, strict=True)
         ]
@@ -260,7 +262,7 @@ class Scheduler:
             looks += 1
 
     def _moves_soon(self, running: list[Participant]) -> bool:
-        """Return whether one gives a sign of life in the time before the first look at the server."""
+        """Return whether a function makes progress before the first look at the server is due."""
         with self._changed:
             pause = FIRST_LOOK - (
                 time.monotonic() - max(participant.active_at for participant in running)
@@ -268,7 +270,7 @@ class Scheduler:
             return pause > 0 and self._changed.wait(pause)
 
     def _look(self, participant: Participant) -> bool:
-        """Return whether a function waits for the other one; note that it does."""
+        """Record and return whether a function waits for the other one."""
         other = self.participants[FIRST + SECOND - participant.number]
         if other.done or not self._waits.find(participant, other) or not participant.runs:
             return False
@@ -282,7 +284,7 @@ class Scheduler:
         return True
 
     def _check_expected(self, step: Step, other: Participant) -> None:
-        """Note a wait that the relation of conflicts does not explain."""
+        """Record a wait that the table of conflicts does not explain."""
         now = other.step.accesses if other.step is not None else frozenset()
         if not other.conflicts(step.used) and not conflict(now, step.used):
             self.surprise = step
@@ -305,7 +307,6 @@ class Scheduler:
         raise TimeoutError(self._overdue(names))
 
     def _overdue(self, names: str) -> str:
-        """Return what is said of the functions that have not ended in time."""
         running = [
             participant for participant in self.participants.values() if not participant.done
         ]
@@ -315,7 +316,6 @@ class Scheduler:
         return f"the {names} function has not ended; the last statement: {last}"
 
     def _let_go(self) -> None:
-        """Let each function go on without waiting for its turn."""
         with self._changed:
             self._free = True
             for participant in self.participants.values():
@@ -356,7 +356,7 @@ class Scheduler:
 
 @contextmanager
 def _in_process(participant: Participant) -> Iterator[None]:
-    """Note that a function waits inside of this process, as a session at a gate does."""
+    """Record that a function waits inside this process, as at a gate."""
     participant.in_process = True
     try:
         yield

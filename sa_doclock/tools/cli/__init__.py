@@ -25,10 +25,10 @@ def main() -> None:
             "pip install 'sa-doclock[cli]'\n"
         )
         sys.exit(2)
-    # A name or a statement may have characters that the terminal, or a file, cannot take.
+    # Names and statements may contain characters that the terminal or file cannot encode.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    # SIGTERM ends a run as Ctrl-C does: it drops its tables.
+    # SIGTERM ends a run as Ctrl-C does, so that it drops its tables.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     app()

@@ -20,7 +20,7 @@ app = typer.Typer(
     name="sa-doclock",
     help="See document locks at work, and watch them on a database of yours.",
     no_args_is_help=True,
-    rich_markup_mode=None,  # plain text: lines are wrapped, and nothing but ASCII
+    rich_markup_mode=None,  # plain text: wraps lines, ASCII only
     add_completion=False,
     pretty_exceptions_enable=False,
 )

@@ -1,4 +1,4 @@
-"""``sa-doclock checkouts``, ``take-over`` and ``check-in``: who has which document, and its end."""
+"""``sa-doclock checkouts``, ``take-over`` and ``check-in``: list, take and end check-outs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ...features.checkouts import (
 from ...keys import document_label, printable, public_key, short_text
 from ...session import LockingSession
 from .console import Entity, JsonList, ServerUrl, errors_as_text, import_name, results, say
-from .database import BadUsage, Target, open_database
+from .database import BadUsage, DatabaseTarget, open_database
 from .workload import first_line
 
 _SECONDS: Final = "%Y-%m-%d %H:%M:%S"
@@ -124,7 +124,7 @@ def check_in(
 
 @contextmanager
 def _session(url: str, table: str) -> Iterator[LockingSession]:
-    """Make a session for a command that changes a check-out; its errors become sentences."""
+    """Open a session for a command that changes a check-out; its errors become sentences."""
     with errors_as_text(database_error=2), open_database(url, 2, patient=False) as target:
         known = _table(target, table)
         try:
@@ -137,7 +137,7 @@ def _session(url: str, table: str) -> Iterator[LockingSession]:
 def _ask(
     session: LockingSession, entity: Any, key: Any, question: str, *, yes: bool
 ) -> Checkout | None:
-    """Show who has the document, and ask whether to go on.  :raises typer.Exit: no."""
+    """Show who has the document, and ask for confirmation.  :raises typer.Exit: the answer was no."""
     with session.begin():
         found = session.checkout_of(entity, key, expired=True)
     if found is None:
@@ -149,8 +149,8 @@ def _ask(
     return found
 
 
-def _table(target: Target, name: str) -> DatabaseTable:
-    """Return the table of this name.  :raises BadUsage: the database has none."""
+def _table(target: DatabaseTarget, name: str) -> DatabaseTable:
+    """:raises BadUsage: the database has no such table."""
     schema, _, own_name = name.rpartition(".")
     if not own_name:
         raise BadUsage(
@@ -162,12 +162,11 @@ def _table(target: Target, name: str) -> DatabaseTable:
 
 
 def _key(entity: Any, words: Sequence[str]) -> Any:
-    """Return the primary key that these words say."""
     return public_key(identity_of(mapper_of(entity), words[0] if len(words) == 1 else tuple(words)))
 
 
 def _lease(minutes: float) -> timedelta:
-    """Return so many minutes.  :raises BadUsage: no check-out can last so long, or so short."""
+    """:raises BadUsage: a check-out cannot last this many minutes."""
     try:
         return check_lease(minutes * 60)
     except ValueError:

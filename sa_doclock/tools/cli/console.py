@@ -18,14 +18,14 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ... import LockNotSupported
 from ...keys import printable
-from .database import BadUsage, Target
+from .database import BadUsage, DatabaseTarget
 from .workload import TABLE_NAMES, TableError, TableLeftBehind, first_line, left_by_others
 
 
 def import_name(words: str) -> Any:
-    """Return the object of this name; modules are looked for in the working directory too.
+    """Return the object of this name; also looks for modules in the working directory.
 
-    :raises BadUsage: there is no such module, or nothing of that name in it.
+    :raises BadUsage: the module, or the name in it, does not exist.
     """
     module, colon, name = words.partition(":")
     if not (module and colon and name) or module.startswith("."):
@@ -43,8 +43,8 @@ def import_name(words: str) -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the message of an import that has failed, and the line of the program."""
-    if isinstance(error, (ImportError, SyntaxError)):  # which say where, or need not
+    """Return the message of a failed import, and the line of the program."""
+    if isinstance(error, (ImportError, SyntaxError)):  # its message has the location, or needs none
         return first_line(error)
     frames = traceback.extract_tb(error.__traceback__)
     line = next(
@@ -79,9 +79,9 @@ INTERRUPTED = 130
 
 
 class _Screen(Console):
-    """A console that shows each text as it is, whoever has written it.
+    """A console that prints each text as it is, whoever wrote it.
 
-    Nothing in a text is markup or the code of an emoji: a style belongs to a ``rich.text.Text``.
+    It reads no markup and no emoji codes: styles need a ``rich.text.Text``.
     """
 
     def __init__(self, *, stderr: bool = False) -> None:
@@ -90,7 +90,7 @@ class _Screen(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """Yield the parts of a text, with nothing in them that controls the terminal."""
+        """Yield the parts of a text, without characters that control the terminal."""
         for part in super().render(renderable, options):
             yield part if part.control else Segment(_in_lines(part.text), part.style)
 
@@ -98,13 +98,13 @@ class _Screen(Console):
 def results() -> Console:
     """Return the console for tables and the result.
 
-    Our texts are ASCII: an old Windows console, or a pipe, cannot show all that rich can.
+    Our texts are ASCII: an old Windows console, or a pipe, cannot show everything that rich can.
     """
     return _Screen()
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print lines of plain text, with nothing in them that controls the terminal."""
+    """Print plain text, without characters that control the terminal."""
     typer.echo(_in_lines(text), err=err)
 
 
@@ -112,7 +112,7 @@ def _in_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def announce(out: Console, target: Target) -> None:
+def announce(out: Console, target: DatabaseTarget) -> None:
     """Print the database, and the tables that will be created in it."""
     out.print(f"{target.product} {target.version}, {target.url}", soft_wrap=True)
     out.print(f"creates and drops {', '.join(TABLE_NAMES)}", soft_wrap=True)
@@ -123,7 +123,7 @@ def announce(out: Console, target: Target) -> None:
 
 @contextmanager
 def progress_bar(label: str, total: float) -> Iterator[Callable[[float, str], None]]:
-    """Show a bar on stderr, if that is a terminal; the block calls ``(done, note)``."""
+    """Show a bar on stderr if that is a terminal; the block calls ``(done, note)``."""
     console = _Screen(stderr=True)
     columns = (
         progress.TextColumn("{task.description}", markup=False),
@@ -143,7 +143,7 @@ def progress_bar(label: str, total: float) -> Iterator[Callable[[float, str], No
 def errors_as_text(*, database_error: int = 1) -> Iterator[None]:
     """End the command with a sentence instead of a traceback.
 
-    :param database_error: the exit status where the database has failed.
+    :param database_error: the exit status for an error of the database.
     """
     try:
         yield
@@ -154,7 +154,7 @@ def errors_as_text(*, database_error: int = 1) -> Iterator[None]:
     except KeyboardInterrupt:
         raise _end("interrupted", INTERRUPTED) from None
     except AssertionError as error:
-        # SQLAlchemy's commit() asserts that it has ended, also where Ctrl-C came at its beginning.
+        # SQLAlchemy's commit() asserts that it ended, even if Ctrl-C came at its beginning.
         if not isinstance(error.__context__, KeyboardInterrupt):
             raise
         raise _end("interrupted", INTERRUPTED) from None

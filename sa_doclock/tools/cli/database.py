@@ -31,11 +31,11 @@ class BadUsage(Exception):
     """The command cannot be run as asked; the text tells the user the reason."""
 
 
-class Target(NamedTuple):
+class DatabaseTarget(NamedTuple):
     """A database to run on.
 
-    :ivar url: without its password and its parameters, to be shown.
-    :ivar isolation: the level of a transaction that asks for none.
+    :ivar url: without its password and parameters, for display.
+    :ivar isolation: the level of a transaction that requests none.
     """
 
     engine: Engine
@@ -46,12 +46,14 @@ class Target(NamedTuple):
 
 
 @contextmanager
-def open_database(url: str | None, connections: int, *, patient: bool = True) -> Iterator[Target]:
-    """Connect, with a pool of so many connections; without a URL, to a temporary SQLite file.
+def open_database(
+    url: str | None, connections: int, *, patient: bool = True
+) -> Iterator[DatabaseTarget]:
+    """Connect, with a pool of this many connections; without a URL, to a temporary SQLite file.
 
-    :param patient: SQLite waits two minutes for the file's lock, and not as the URL says.
+    :param patient: SQLite waits two minutes for the file's lock, whatever the URL says.
 
-    :raises BadUsage: the URL is none, or there is no such database.
+    :raises BadUsage: it is not a URL, or there is no such database.
     """
     with ExitStack() as stack:
         parsed = stack.enter_context(_temporary_file()) if url is None else _parse(url)
@@ -65,7 +67,7 @@ def _temporary_file() -> Iterator[URL]:
     with TemporaryDirectory(prefix="sa-doclock-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, "demo.db")
         with closing(sqlite3.connect(path)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")  # it is written into the file
+            connection.execute("PRAGMA journal_mode = WAL")  # stored in the file
         yield URL.create("sqlite", database=str(path))
 
 
@@ -73,7 +75,7 @@ def _parse(url: str) -> URL:
     try:
         return make_url(url)
     except (ArgumentError, ValueError):
-        # Without the parser's own text, which may show a part of the password.
+        # Without the parser's message, which may show a part of the password.
         raise BadUsage(
             "--url is not a database URL; it looks like "
             "postgresql+psycopg://user:password@host:5432/database or sqlite:///file.db "
@@ -89,7 +91,7 @@ def _engine(url: URL, connections: int, *, patient: bool) -> Engine:
             url,
             pool_size=connections,
             max_overflow=0,
-            # All threads queue for the one lock of the file, and SQLite's queue is not a fair one.
+            # All threads wait for the file's one lock, which is not granted in order of arrival.
             connect_args={"timeout": 120} if patient and url.get_backend_name() == "sqlite" else {},
         )
     except BadUsage:
@@ -108,7 +110,7 @@ def _engine(url: URL, connections: int, *, patient: bool) -> Engine:
 
 
 def _check_driver(url: URL) -> None:
-    """:raises BadUsage: SQLAlchemy has no dialect of this name."""
+    """:raises BadUsage: SQLAlchemy has no dialect of this name, or cannot load its driver."""
     try:
         url.get_dialect()
     except NoSuchModuleError:
@@ -121,7 +123,6 @@ def _check_driver(url: URL) -> None:
 
 
 def _how_to_install(url: URL) -> str:
-    """Return the cure for a missing driver of this URL; nothing for an unknown database."""
     database = url.get_backend_name()
     if database not in _DRIVERS:
         return ""
@@ -142,8 +143,8 @@ def _refuse_unfit(engine: Engine) -> None:
         raise BadUsage("threads cannot share an in-memory database; use sqlite:///file.db")
 
 
-def _connect(engine: Engine) -> Target:
-    # Parameters may hold a secret too.
+def _connect(engine: Engine) -> DatabaseTarget:
+    # Parameters may contain secrets too.
     shown = engine.url.set(query={}).render_as_string(hide_password=True)
     try:
         with engine.connect() as connection:
@@ -153,12 +154,12 @@ def _connect(engine: Engine) -> Target:
         raise BadUsage(f"cannot connect to {shown}: {_without_secret(error, engine.url)}") from None
     numbers = [str(part) for part in dialect.server_version_info or () if isinstance(part, int)]
     version = ".".join(numbers[:3])
-    return Target(engine, shown, product_of(dialect), version, level or "unknown")
+    return DatabaseTarget(engine, shown, product_of(dialect), version, level or "unknown")
 
 
 def _without_secret(error: Exception, url: URL) -> str:
     text = first_line(error)
     if not url.password:
         return text
-    # A short password is part of many words: mask it where it stands alone.
+    # A short password is part of many words: mask it only where it is a word.
     return re.sub(rf"(?<!\w){re.escape(str(url.password))}(?!\w)", "***", text)

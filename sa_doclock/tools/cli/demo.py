@@ -19,18 +19,28 @@ from sqlalchemy.orm import sessionmaker
 
 from ... import LockingSession, LockOptions
 from .console import INTERRUPTED, Url, announce, errors_as_text, progress_bar, results
-from .database import Target, open_database
+from .database import DatabaseTarget, open_database
 from .stress import WITH, WITHOUT, good_or_bad, run_with_progress, table_of, verdict
-from .workload import NAMES, Detail, Document, Outcome, Plan, State, check_locks, fill, fresh_tables
+from .workload import (
+    NAMES,
+    Detail,
+    Document,
+    Plan,
+    RunOutcome,
+    State,
+    check_locks,
+    fill,
+    fresh_tables,
+)
 
 WAIT = 30.0
-"""Seconds that a request waits for the other to have read the order too, before it writes.
+"""Seconds that a request waits, before it writes, for the other to have read the order too.
 
-The worst timing, every time: also where the other is slow to get its connection.
+It produces the worst timing every time, even if the other is slow to connect.
 """
 
 WAIT_WITH_LOCK = 0.5
-"""With a lock the other cannot come."""
+"""With a lock, the other cannot read."""
 
 ORDER = 1
 BEFORE: State = {"N0": 10, "N1": 5}
@@ -57,7 +67,7 @@ class Clicks:
 
 
 def click_twice(engine: Engine, lock: LockOptions, names: tuple[str, str]) -> Clicks:
-    """Let two requests, each in its session, add the lines of these names at once."""
+    """Let two requests, each in its session, add the lines with these names at once."""
     fill(engine, {ORDER: BEFORE})
     both_have_read = Barrier(2)
     sessions = _sessions(engine, lock)
@@ -102,9 +112,9 @@ def watch_order(
     seconds: float,
     report: Callable[[float, OrderCounts], None],
 ) -> OrderCounts:
-    """Change and read for so long.
+    """Change and read for this many seconds.
 
-    :param report: called after each read with the seconds that have passed.
+    :param report: called after each read with the elapsed seconds.
     """
     fill(engine, {ORDER: dict.fromkeys(NAMES, 1)})
     counts, over, began = OrderCounts(), Event(), perf_counter()
@@ -142,12 +152,12 @@ def _read(engine: Engine, lock: LockOptions, counts: OrderCounts) -> None:
 
 
 def _sessions(engine: Engine, lock: LockOptions) -> sessionmaker[LockingSession]:
-    # Of a declared document, the guard would refuse a write without the lock.
+    # The guard would refuse to write a declared document without its lock.
     return sessionmaker(engine, class_=LockingSession, guard="raise" if lock else "off")
 
 
 _PLAIN, _UPDATE, _SHARED = LockOptions.None_, LockOptions.ForUpdate, LockOptions.SharedRead
-_SECONDS = 2.0  # of each run
+_SECONDS = 2.0  # per run
 
 _CODE = """\
 
@@ -179,7 +189,7 @@ def demo(url: Url = None) -> None:
     raise typer.Exit(status)
 
 
-def _run_scenes(out: Console, target: Target) -> int:
+def _run_scenes(out: Console, target: DatabaseTarget) -> int:
     without, locked = _double_click(out, target)
     counts = _busy_order(out, target)
     runs = _stress(out, target, secrets.randbelow(10**6))
@@ -199,8 +209,8 @@ def _run_scenes(out: Console, target: Target) -> int:
     return 0
 
 
-def _double_click(out: Console, target: Target) -> tuple[list[Clicks], list[Clicks]]:
-    """Two requests at once; return their results without locks, and with them."""
+def _double_click(out: Console, target: DatabaseTarget) -> tuple[list[Clicks], list[Clicks]]:
+    """Two requests at once; return their results without locks, and with locks."""
     _head(out, "1. The double click")
     out.print(
         "Two requests at once: both have read the order before either adds a line,\n"
@@ -228,8 +238,8 @@ def _clicks_text(clicks: Clicks) -> Text:
     return Text(f"BROKEN: {numbers}", style="bold red")
 
 
-def _busy_order(out: Console, target: Target) -> OrderCounts:
-    """A writer beside a reader; return the rows that the reader with locks has seen."""
+def _busy_order(out: Console, target: DatabaseTarget) -> OrderCounts:
+    """A writer and a reader at once; return the reader's counts with locks."""
     _head(out, "2. Reading an order while it is changed")
     out.print(
         "One thread changes its lines and its total, again and again; another reads them.\n"
@@ -251,7 +261,7 @@ def _busy_order(out: Console, target: Target) -> OrderCounts:
     return locked
 
 
-def _count_reads(target: Target, locks: bool) -> OrderCounts:
+def _count_reads(target: DatabaseTarget, locks: bool) -> OrderCounts:
     write, read = (_UPDATE, _SHARED) if locks else (_PLAIN, _PLAIN)
     with progress_bar(WITH if locks else WITHOUT, _SECONDS) as show:
         return watch_order(
@@ -263,8 +273,8 @@ def _count_reads(target: Target, locks: bool) -> OrderCounts:
         )
 
 
-def _stress(out: Console, target: Target, seed: int) -> dict[str, Outcome]:
-    """The stress run without locks and with them; without a rest when Ctrl-C is pressed."""
+def _stress(out: Console, target: DatabaseTarget, seed: int) -> dict[str, RunOutcome]:
+    """The stress run without and with locks; Ctrl-C skips the rest."""
     plans = {WITHOUT: Plan(seed=seed, locks=False), WITH: Plan(seed=seed)}
     plan = plans[WITH]
     _head(out, "3. Stress")
@@ -272,7 +282,7 @@ def _stress(out: Console, target: Target, seed: int) -> dict[str, Outcome]:
         f"{plan.threads} threads x {plan.iterations} operations on {plan.documents} documents:\n"
         "UPSERT sets a line, DELETE removes one, both total again; LOAD reads and checks.\n"
     )
-    runs: dict[str, Outcome] = {}
+    runs: dict[str, RunOutcome] = {}
     for heading, each in plans.items():
         runs[heading] = run_with_progress(heading, target, each)
         if runs[heading].interrupted:

@@ -58,7 +58,7 @@ def doctor(
 
 
 def print_report(out: Console, database: str, found: Sequence[Finding]) -> None:
-    """Print the findings, and how many there are of each severity."""
+    """Print the findings, and their number by severity."""
     out.print(database, soft_wrap=True)
     for finding in found:
         out.print()

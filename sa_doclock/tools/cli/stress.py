@@ -16,10 +16,10 @@ from rich.text import Text
 
 from ... import LockOptions
 from .console import INTERRUPTED, Url, announce, errors_as_text, progress_bar, results, say
-from .database import Target, open_database
-from .workload import Outcome, Plan, check_locks, fresh_tables, percentile, run
+from .database import DatabaseTarget, open_database
+from .workload import Plan, RunOutcome, check_locks, fresh_tables, percentile, run
 
-Runs = Mapping[str, Outcome]
+Runs = Mapping[str, RunOutcome]
 """Outcomes by the heading of their column."""
 
 
@@ -36,8 +36,8 @@ def table_of(runs: Runs) -> Table:
     return table
 
 
-def _column(outcome: Outcome, errors: Sequence[str]) -> Iterator[tuple[str, Text | str]]:
-    """Yield the cells of a run, each with the label of its row."""
+def _column(outcome: RunOutcome, errors: Sequence[str]) -> Iterator[tuple[str, Text | str]]:
+    """Yield label and cell of each row of a run's column."""
     tally, operations = outcome.tally, outcome.plan.operations
     yield "operations done", f"{tally.done} of {outcome.plan.total_steps}"
     for operation in operations:
@@ -77,8 +77,8 @@ def errors_of(runs: Runs) -> Iterator[str]:
             yield f"{heading}: {kind.count} x {name}, the first: {kind.first}"
 
 
-def json_report(outcome: Outcome, target: Target) -> dict[str, Any]:
-    """Return one JSON object; a name that ends in ``_ms`` holds milliseconds, None where nothing was done."""
+def json_report(outcome: RunOutcome, target: DatabaseTarget) -> dict[str, Any]:
+    """Return one JSON object; a name that ends in ``_ms`` holds milliseconds, None if there were none."""
     plan, tally = outcome.plan, outcome.tally
     return {
         "database": {
@@ -126,14 +126,14 @@ def _milliseconds(seconds: float | None) -> float | None:
 WITHOUT, WITH = "without locks", "with locks"
 
 
-class Read(str, enum.Enum):
+class ReadLock(str, enum.Enum):
     """The values of ``--read``."""
 
     shared = "shared"
     snapshot = "snapshot"
 
 
-_LOCKS = {Read.shared: LockOptions.SharedRead, Read.snapshot: LockOptions.SnapshotRead}
+_LOCKS = {ReadLock.shared: LockOptions.SharedRead, ReadLock.snapshot: LockOptions.SnapshotRead}
 
 
 def stress(
@@ -152,7 +152,7 @@ def stress(
     details_only: Annotated[
         bool, typer.Option("--details-only", help="Writers move value between two details.")
     ] = False,
-    read: Annotated[Read, typer.Option(help="The lock of the readers.")] = Read.shared,
+    read: Annotated[ReadLock, typer.Option(help="The lock of the readers.")] = ReadLock.shared,
     whole: Annotated[
         bool, typer.Option("--whole", help="Read documents with get_document().")
     ] = False,
@@ -200,8 +200,8 @@ def stress(
         raise typer.Exit(INTERRUPTED if outcome.interrupted and not found else 1)
 
 
-def run_with_progress(label: str, target: Target, plan: Plan) -> Outcome:
-    """Run, and show meanwhile its progress and its findings."""
+def run_with_progress(label: str, target: DatabaseTarget, plan: Plan) -> RunOutcome:
+    """Run, showing progress and findings."""
     with progress_bar(label, plan.total_steps) as show:
         return run(
             target.engine,
@@ -212,7 +212,7 @@ def run_with_progress(label: str, target: Target, plan: Plan) -> Outcome:
         )
 
 
-def _announce(plan: Plan, target: Target) -> None:
+def _announce(plan: Plan, target: DatabaseTarget) -> None:
     out = results()
     announce(out, target)
     out.print(
@@ -221,7 +221,7 @@ def _announce(plan: Plan, target: Target) -> None:
     )
 
 
-def _print_report(outcome: Outcome) -> None:
+def _print_report(outcome: RunOutcome) -> None:
     out = results()
     runs = {WITH if outcome.plan.locks else WITHOUT: outcome}
     out.print()
@@ -232,7 +232,7 @@ def _print_report(outcome: Outcome) -> None:
     out.print(_verdict_of(outcome))
 
 
-def _verdict_of(outcome: Outcome) -> Text:
+def _verdict_of(outcome: RunOutcome) -> Text:
     counted = f"{outcome.inconsistencies} inconsistencies, {outcome.tally.error_count} errors"
     if outcome.interrupted:
         return Text.assemble(("Interrupted", "bold"), f": {counted} so far")

@@ -1,4 +1,4 @@
-"""The waits of a server as trees, in which each connection stands once."""
+"""The waits of a server as trees, in which each connection appears once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ...wait_info import LockConnection, LockWait
 class Node:
     """A connection of a tree.
 
-    :ivar tree: the id of the connection on top.
-    :ivar wait: its wait for the connection above; None on top.
-    :ivar waiters: those below, which wait for it.
-    :ivar behind: the number of those below, on all levels.
-    :ivar others: the connections of other trees that it waits for too.
-    :ivar closes: on top of a circle of waits, its own wait for one below; else None.
-    :ivar circles: the waits of connections above it, or its own, for this one: a deadlock.
-    :ivar place: its number in the tree from top to bottom, in which each branch is in one piece.
+    :ivar tree: the id of the root's connection.
+    :ivar wait: its wait for the connection above; None: it is the root.
+    :ivar waiters: the connections below, which wait for it.
+    :ivar behind: the number of connections below, on all levels.
+    :ivar others: connections of other trees for which it also waits.
+    :ivar closes: in the root of a wait cycle, its own wait for a connection below; else None.
+    :ivar circles: waits of connections above it, or its own, for this one: a deadlock.
+    :ivar place: its number in the tree from top to bottom, with contiguous branches.
     """
 
     connection: LockConnection
@@ -53,11 +53,11 @@ class Node:
 
 
 def forest_of(waits: Sequence[LockWait]) -> list[Node]:
-    """Return a tree for each connection that keeps others waiting and waits for nobody itself.
+    """Return a tree for each connection for which others wait and that waits for nobody itself.
 
-    A connection is as near to the top as it can be; the longest waiters come first, and of the
-    trees that with most connections.  A circle of waits, which the server is about to end as a
-    deadlock, has no such connection: one of its own is on top.
+    A connection is as near to the root as possible; the longest waiters come first, and so does the
+    tree with the most connections.  A wait cycle, which the server will soon end as a deadlock, has
+    no such connection: one of its members is the root.
 
     :param waits: the longest first.
     """
@@ -87,9 +87,9 @@ def forest_of(waits: Sequence[LockWait]) -> list[Node]:
 def _grow(
     top: LockConnection, waits_for: dict[int, list[LockWait]], nodes: dict[int, Node]
 ) -> Node:
-    """Return the tree of all that wait behind this connection and have no place yet."""
+    """Return the tree of every connection behind this one that has no place yet."""
     root = nodes[top.connection_id] = Node(top, top.connection_id)
-    for node in root.from_top():  # which goes on through nodes that are added meanwhile
+    for node in root.from_top():  # includes nodes that the loop adds
         for wait in waits_for.get(node.connection.connection_id, ()):
             waiter = wait.waiter.connection_id
             if waiter not in nodes:
@@ -99,7 +99,6 @@ def _grow(
 
 
 def _in_circle(connection_id: int, first_blocker: dict[int, int]) -> int:
-    """Return a connection of the circle of waits that this one, which has no other root, leads to."""
     seen = set[int]()
     while connection_id not in seen:
         seen.add(connection_id)
@@ -119,7 +118,7 @@ def _measure(top: Node) -> None:
 
 
 def _note_other_waits(waits: Sequence[LockWait], nodes: dict[int, Node]) -> None:
-    """Note the waits that are no branch of a tree."""
+    """Record the waits that are not branches of a tree."""
     for wait in waits:
         waiter, blocker = nodes[wait.waiter.connection_id], nodes[wait.blocker.connection_id]
         if waiter.wait is wait:

@@ -1,4 +1,6 @@
-"""The picture of ``sa-doclock waits``: a sentence, and the trees as far as the screen has lines."""
+"""The picture of ``sa-doclock waits``: a sentence, and as much of the trees as the screen has lines
+for.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _LINE = re.compile(r"[\w./\\-]+\.py:\d+")
 
 
 def summary_of(forest: Sequence[Node]) -> str:
-    """Return the sentence: the waiters, their lock, and the connection that most of them wait for.
+    """Return the sentence: the waiters, their lock, and the connection for which most of them wait.
 
     :param forest: not empty.
     """
@@ -33,7 +35,6 @@ def summary_of(forest: Sequence[Node]) -> str:
 
 
 def _locks(forest: Sequence[Node]) -> Iterator[str]:
-    """Yield the lock that each waiting connection waits for."""
     for top in forest:
         if top.closes is not None:
             yield top.closes.lock
@@ -45,7 +46,7 @@ def _locks(forest: Sequence[Node]) -> Iterator[str]:
 def _holders(forest: Sequence[Node], *, one_lock: bool) -> str:
     worst = forest[0]
     trees = [top for top in forest if top.waiters]
-    alone = len(forest) - len(trees)  # who waits for them stands below another one
+    alone = len(forest) - len(trees)  # their waiters stand below another root
     if worst.closes is not None:
         where = "in a circle, which is a deadlock"
         return f", {where}" if len(trees) == 1 else f"; {worst.waiting} of them {where}"
@@ -72,10 +73,10 @@ def _count(number: int, noun: str) -> str:
 
 
 def line_of(connection: LockConnection) -> str | None:
-    """Return the line of the program, such as ``shop/orders.py:31``, if it has told it to the server.
+    """Return the line of the program, such as ``shop/orders.py:31``, if the server knows it.
 
     It may be in the name of the application, or in a comment at the beginning or the end of the
-    statement: the last one, which need not be the one that took the lock.
+    last statement, which need not be the one that took the lock.
     """
     texts = [connection.application or "", *_comments(connection.statement or "")]
     found = (_LINE.search(text) for text in texts)
@@ -83,9 +84,9 @@ def line_of(connection: LockConnection) -> str | None:
 
 
 def _comments(statement: str) -> Iterator[str]:
-    """Yield the comments before and behind a statement, where programs write who has sent it.
+    """Yield the comments before and after a statement, where programs name the sender.
 
-    One within may be a part of a value.
+    A comment inside may be part of a value.
     """
     text = statement.strip().rstrip("; \n")
     ends = (
@@ -98,7 +99,7 @@ def _comments(statement: str) -> Iterator[str]:
             yield words[:_LONGEST_COMMENT]
 
 
-_DEEPEST = 8  # levels that are indented
+_DEEPEST = 8  # levels of indentation
 _InWords = Callable[[Node, bool], RenderableType]
 _EVERYTHING = "--all shows every connection in full"
 
@@ -106,16 +107,16 @@ _EVERYTHING = "--all shows every connection in full"
 def picture_of(waits: Sequence[LockWait], out: Console, *, everything: bool) -> RenderableType:
     """Return the waits as a sentence and a tree, not higher than the console.
 
-    If the trees have no room, each connection has one line and its statement another one, those
-    that wait longest come first, and the others are counted.  The time that it takes grows with
-    the number of waits, whether they are drawn or counted.
+    If the trees do not fit, each connection and each statement gets one line, the longest waiters
+    come first, and the others are counted.  The time grows with the number of waits, drawn or
+    counted.
 
     :param waits: the longest first.
     :param everything: of any height, each connection in full.
     """
     forest = forest_of(waits)
     summary = Text(summary_of(forest), style="bold")
-    room = max(out.height - 1, 1)  # a line for the prompt
+    room = max(out.height - 1, 1)  # one line is for the prompt
     connections = sum(1 + top.behind for top in forest)
     if everything or connections <= room:
         trees = (_tree(top, _in_full(top), range(top.behind + 1), _in_full) for top in forest)
@@ -132,10 +133,10 @@ def _height(shown: RenderableType, out: Console) -> int:
 
 
 def _cut_trees(forest: Sequence[Node], lines: int, out: Console) -> Iterator[RenderableType]:
-    """Yield as much of the trees as these lines have room for.
+    """Yield as much of the trees as fits on these lines.
 
-    The first tree gets all but the half of them, and also the lines that the other trees do not need; the
-    second one shares the rest in the same way.
+    The first tree gets half of them, and the lines that the other trees do not need; the second
+    shares the rest in the same way.
     """
     needs = [sum(map(_lines_of, top.from_top())) for top in forest]
     needed = sum(needs)
@@ -158,9 +159,9 @@ def _cut_trees(forest: Sequence[Node], lines: int, out: Console) -> Iterator[Ren
 
 
 def _select(top: Node, used: int, lines: int) -> tuple[set[int], int]:
-    """Return the places of the connections to be shown, and the lines that they use.
+    """Return the places of the connections that fit, and the lines that they use.
 
-    :param used: the lines of the top, and one to count those below.
+    :param used: the lines of the top, plus one for the count of those below.
     """
     shown = {top.place}
     for node in top.from_top():
@@ -178,9 +179,8 @@ def _lines_of(node: Node) -> int:
 
 
 def _tree(top: Node, label: RenderableType, shown: Collection[int], in_words: _InWords) -> Tree:
-    """Return the tree of the connections in these places."""
     tree = Tree(label, highlight=False)
-    branches = {top.place: (tree, 0)}  # where the waiters of a connection are added, and how deep
+    branches = {top.place: (tree, 0)}  # where to add a connection's waiters, and its depth
     for node in top.from_top():
         if node.place not in branches:
             break
@@ -218,15 +218,11 @@ def _label(node: Node, is_deep: bool) -> Text:
         return Text(f"{node.connection}{certain}", style="bold red")
     waited = "waits" if wait.seconds is None else f"{wait.seconds:.1f} s"
     behind = f", behind connection {wait.blocker.connection_id}" if is_deep else ""
-    lock = (f"{wait.lock}, {waited}{behind}: ", "bold")
-    return Text.assemble(lock, f"{node.connection}{certain}{_others_text(node.others)}")
-
-
-def _others_text(others: Sequence[LockConnection]) -> str:
-    if not others:
-        return ""
-    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-    return f", waits for connection {others[0].connection_id}{more} too"
+    lock, others = (f"{wait.lock}, {waited}{behind}: ", "bold"), ""
+    if node.others:
+        more = f" and {len(node.others) - 1} more" if len(node.others) > 1 else ""
+        others = f", waits for connection {node.others[0].connection_id}{more} too"
+    return Text.assemble(lock, f"{node.connection}{certain}{others}")
 
 
 def _statement(connection: LockConnection) -> Text | None:
@@ -235,13 +231,10 @@ def _statement(connection: LockConnection) -> Text | None:
 
 
 class _OneLine:
-    """A text on one line, cut where it is too long."""
-
     def __init__(self, text: Text) -> None:
         self._text = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the text in the width that there is."""
         text = self._text.copy()
         if text.cell_len > options.max_width:
             text.truncate(max(options.max_width - 3, 0), overflow="crop")

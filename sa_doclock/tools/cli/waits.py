@@ -19,7 +19,7 @@ from .console import ServerUrl, errors_as_text, results, say
 from .database import open_database
 from .wait_tree import picture_of
 
-_UNWRAPPED = 10_000  # a file or a pipe gets each connection, and each statement, on one line
+_UNWRAPPED = 10_000  # a file or a pipe gets each connection and statement on one line
 Show = Callable[[Sequence[LockWait]], None]
 
 
@@ -63,7 +63,7 @@ def waits(
         with _output(json_wanted, watch, everything) as show, suppress(KeyboardInterrupt):
             while True:
                 found = lock_waits(target.engine)
-                # A wait whose time the server does not tell is not longer.
+                # A wait of unknown duration raises no alarm.
                 alarmed = alarm is not None and any((wait.seconds or 0) > alarm for wait in found)
                 show(
                     [wait for wait in found if wait.seconds is None or wait.seconds >= longer_than]
@@ -77,7 +77,7 @@ def waits(
 
 @contextmanager
 def _output(json_wanted: bool, watch: bool, everything: bool) -> Iterator[Show]:
-    """Yield the display of the waits: on a terminal, --watch renews it in place."""
+    """Yield a function that shows the waits; on a terminal, --watch updates them in place."""
     out = results()
     if json_wanted:
         indent = None if watch else 2

@@ -1,4 +1,4 @@
-"""Check: one question; Subject: the engine and models that it is asked of; Finding: the answer."""
+"""Check: one question; Subject: the engine and models to check; Finding: the answer."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ _SETTINGS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """The database and the engine that are checked.
+    """The database and the engine to check.
 
     :ivar engine: the program's own.
-    :ivar connection: one outside of the pool, made as the engine makes its connections.
-    :ivar headers: the mapped classes whose documents are locked; empty where none were given.
+    :ivar connection: one outside the pool, made as the engine makes its connections.
+    :ivar headers: the mapped classes whose documents are locked; empty if none were given.
     """
 
     engine: sa.Engine
@@ -85,7 +85,7 @@ class Subject:
 
     @property
     def version(self) -> tuple[Any, ...]:
-        """The version of the server; empty where it tells none."""
+        """The version of the server; empty if unknown."""
         return self.connection.dialect.server_version_info or ()
 
     @property
@@ -95,7 +95,7 @@ class Subject:
 
     @property
     def account(self) -> str:
-        """The account of the connection, as it is written in a GRANT."""
+        """The account of the connection, as in a GRANT."""
         return str(self.ask(_ACCOUNT[self.strategy.name]))
 
     def has(self, table: sa.Table) -> bool:
@@ -103,7 +103,7 @@ class Subject:
         return self.inspector.has_table(table.name, schema=schema_of(self.connection, table))
 
     def ask(self, query: str, **parameters: Any) -> Any:
-        """Return the first value of the first row; None where there is no row."""
+        """Return the first value of the first row, or None without rows."""
         return self.connection.execute(sa.text(query), parameters).scalar()
 
     def rows(self, query: str, **parameters: Any) -> Sequence[Sequence[Any]]:
@@ -133,14 +133,14 @@ class Subject:
 
 
 class Problem(NamedTuple):
-    """A fault that a check has found: a sentence, and its cure."""
+    """A fault that a check found: a sentence, and its cure."""
 
     text: str
     cure: str
 
 
 def problem_of_table(error: LockNotSupported) -> Problem:
-    """Return the problem of a table that the dialect refuses; a cure in SQL is the SQL alone."""
+    """Return the problem of a table that the dialect refuses; if the cure is SQL, it is only SQL."""
     text, _, cure = str(error.args[0]).partition(". ")
     cure = cure or "store it in a table with row locks"
     sql = cure.removeprefix("Run ")
@@ -148,7 +148,7 @@ def problem_of_table(error: LockNotSupported) -> Problem:
 
 
 def compatible_problem(found: FoundServer | None, original: str) -> Iterator[Problem]:
-    """Yield the problem of a server that is another product than its protocol says."""
+    """Yield the problem of a server that is another product than its protocol suggests."""
     if found is None:
         return
     refused = [feature.value for feature in LockFeature if feature in found.refused]
@@ -178,7 +178,7 @@ class Check:
 
     @property
     def description(self) -> str:
-        """The paragraph about it on the page."""
+        """Its paragraph on the page."""
         return inspect.getdoc(self.find) or ""
 
 

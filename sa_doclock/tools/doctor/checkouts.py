@@ -1,4 +1,4 @@
-"""Checks of check-outs: their table, and the clock that they go by."""
+"""Checks of check-outs: their table and their clock."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from ...features.checkouts import (
 from .check import Problem, Subject, check, problem_of_table
 
 _APART: Final = timedelta(seconds=30)
-"""More than clocks that are set by the network differ."""
+"""More than clocks that are synchronized over the network differ."""
 
 
 def _tables(subject: Subject) -> list[sa.Table]:
-    """Return the tables of check-outs that the documents need."""
     headers = [own_table(mapper) for mapper in subject.headers if declares(mapper, "checkout")]
     found = [
         table
@@ -109,9 +108,9 @@ def _problems_of_column(
 def _problem_of_type(
     column: sa.Column[Any], wanted: str, there: TypeEngine[Any], text: str
 ) -> str | None:
-    """Return the fault of a column's type.
+    """Return the fault of a column's type, or None.
 
-    :param wanted: the type as ``checkout_table()`` has it.
+    :param wanted: the type in ``checkout_table()``.
     """
     if isinstance(column.type, UtcTimestamp):
         if getattr(there, "timezone", False):
@@ -213,5 +212,5 @@ def clocks_apart(subject: Subject) -> Iterator[Problem]:
 
 
 def client_time() -> datetime:
-    """Return the time by the clock of this machine."""
+    """Return this machine's time."""
     return datetime.now(timezone.utc)

@@ -35,13 +35,13 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
     "mssql": checks_in(mssql),
     "sqlite": checks_in(sqlite),
 }
-"""The checks of one database alone, by SQLAlchemy's name of the dialect."""
+"""The checks for one database only, by SQLAlchemy's name of the dialect."""
 
 COMMON_CHECKS: Final[Sequence[Check]] = checks_in(every_database, models, checkouts)
 """The checks of every database."""
 
 _COMPATIBLE: Final = frozenset({postgresql.compatible, innodb.compatible, mssql.compatible})
-"""The only checks of a server that locks no rows: the others are about locks that are refused there."""
+"""The only checks of a server that locks no rows: the others concern locks that are refused there."""
 
 NOT_CHECKED: Final = "not-checked"
 
@@ -90,7 +90,7 @@ def findings_of(check: Check, subject: Subject) -> list[Finding]:
     except Exception as error:
         expected = isinstance(error, (SQLAlchemyError, LockNotSupported))
         if not expected and subject.strategy.compatible is None:
-            raise  # only another product may give answers that its original never gives
+            raise  # only a compatible product may give answers that the original never gives
         reason = error.orig if isinstance(error, DBAPIError) else error
         text = f"the check {check.code} has failed: {' '.join(str(reason).split())[:200]}"
         found = [Finding("info", NOT_CHECKED, text, "check it with an account that may")]
@@ -114,5 +114,5 @@ def headers_of(base: Any) -> list[Mapper[Any]]:
 
 def _lockable(mapped: registry) -> Iterator[Mapper[Any]]:
     for mapper in sorted(mapped.mappers, key=lambda mapper: mapper.class_.__name__):
-        with suppress(LockNotSupported):  # it is mapped to a subquery: there is no table to look at
+        with suppress(LockNotSupported):  # mapped to a subquery: there is no table to check
             yield lockable_root(root_of(mapper))

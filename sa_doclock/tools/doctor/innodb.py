@@ -114,7 +114,7 @@ def other_storage_engines(subject: Subject) -> Iterator[Problem]:
     nothing, and a ROLLBACK undoes nothing there. With mapped classes, only their own tables count.
     """
     if subject.headers:
-        return  # table-cannot-lock looks at theirs
+        return  # table-cannot-lock checks those
     found = subject.rows(
         "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() "
         "AND table_type = 'BASE TABLE' AND engine <> 'InnoDB' ORDER BY table_name LIMIT 20"

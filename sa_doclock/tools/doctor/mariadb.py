@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...dialects import HAS_SKIP_LOCKED
+from ...dialects import mariadb
 from .check import Problem, Subject, check
 
 
@@ -13,7 +13,7 @@ def version(subject: Subject) -> Iterator[Problem]:
     """The version is older than 10.6, the oldest that is supported. It has no SKIP LOCKED, claiming
     work fails, and some waits are not seen.
     """
-    if subject.version and subject.version < HAS_SKIP_LOCKED:
+    if subject.version and subject.version < mariadb.HAS_SKIP_LOCKED:
         text = f"MariaDB {subject.version_text} has no SKIP LOCKED"
         yield Problem(text, "upgrade to MariaDB 10.11 or 11.8")
 
@@ -26,7 +26,7 @@ def idle_limit(subject: Subject) -> Iterator[Problem]:
     names = ("idle_transaction_timeout", "idle_write_transaction_timeout")
     if all(subject.settings.get(name) == "0" for name in names):
         yield Problem(
-            "a transaction that sits idle holds its locks: idle_transaction_timeout is 0",
+            "an idle transaction holds its locks: idle_transaction_timeout is 0",
             "SET GLOBAL idle_transaction_timeout = 60; or give the sessions a hold_limit: "
             "sessionmaker(engine, class_=LockingSession, hold_limit=60)",
         )

@@ -1,4 +1,4 @@
-"""Checks of a pooler in front of PostgreSQL: it gives a client another connection, or another server."""
+"""Checks of a pooler in front of PostgreSQL: clients may get another connection, or another server."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from ...dialects import HAS_TRANSACTION_TIMEOUT, side_connection
+from ...dialects import postgresql, side_connection
 from ...dialects.base import READ_COMMITTED
 from .check import Problem, Subject, check
 
-# A pooler chooses by chance which connection, or which server, a client gets.
+# A pooler picks a client's connection, or server, at random.
 _TRIES = 5
 
 _HAS_STANDBY = "SELECT count(*) FROM pg_stat_replication WHERE NOT pg_is_in_recovery()"
 
-# The time at which a server was started tells servers apart, behind every address.  This function
-# is stable: a statement with it goes where other reads go.
+# The start time identifies a server, whatever address leads to it.  The function is stable, so the
+# pooler sends its statement to the server of reads.
 _READS = "SELECT pg_postmaster_start_time()"
 _LOCKS = "SELECT pg_postmaster_start_time() FROM (SELECT 1) AS no_row FOR UPDATE"
 _LIMITS = (
@@ -32,10 +32,10 @@ _TO_PRIMARY = (
     "database_redirect_preference_list = '{database}:primary'"
 )
 
-# pgpool-II answers it itself; for a server, or PgBouncer in front of it, it is a syntax error.
+# pgpool-II answers this itself; a server, or PgBouncer in front of it, reports a syntax error.
 _PGPOOL = "PGPOOL SHOW load_balance_mode"
 
-# Without settings that PgBouncer itself sets for each client.
+# Without the settings that PgBouncer sets for each client.
 _SET = (
     "SELECT name FROM pg_settings WHERE source = 'session' AND name NOT IN ('application_name', "
     "'client_encoding', 'DateStyle', 'IntervalStyle', 'standard_conforming_strings', 'TimeZone')"
@@ -43,7 +43,7 @@ _SET = (
 
 
 class _Servers(NamedTuple):
-    """The servers that have executed a statement that locks, and others."""
+    """The servers that executed a locking statement, and other statements."""
 
     locks: Any
     reads_under_lock: Any
@@ -52,7 +52,7 @@ class _Servers(NamedTuple):
 
 
 def _servers(subject: Subject) -> Iterator[_Servers]:
-    """Yield the servers of some connections; none where no standby follows the server."""
+    """Yield the servers of some connections; none if the server has no standby."""
     if not subject.ask(_HAS_STANDBY):
         return
     for _ in range(_TRIES):
@@ -90,7 +90,7 @@ def standby_under_lock(subject: Subject) -> Iterator[Problem]:
                 "hold_limit= have no effect",
                 cure,
             )
-        if len(set(found)) > 1:  # this connection has told it
+        if len(set(found)) > 1:  # this connection has shown it
             return
 
 
@@ -113,7 +113,7 @@ def _balances_reads(subject: Subject) -> bool:
 
 
 def cure_of_idle_limit(subject: Subject) -> str:
-    """Return how to limit idle transactions, as it is without harm behind this pooler, or behind none."""
+    """Return how to limit idle transactions without harm behind this pooler, or without one."""
     cure = "ALTER ROLE CURRENT_USER SET idle_in_transaction_session_timeout = '60s'"
     if _balances_reads(subject):
         first = _TO_PRIMARY.format(database=subject.engine.url.database)
@@ -137,7 +137,7 @@ def pgpool(subject: Subject) -> Iterator[Problem]:
     faults = _faults_of_pgpool(subject)
     if faults:
         yield Problem(
-            f"pgpool-II stands in between, and has faults: {', '.join(faults.values())}",
+            f"pgpool-II is in between, with these faults: {', '.join(faults.values())}",
             "; ".join(_CURES_OF_PGPOOL[name] for name in faults),
         )
 
@@ -150,9 +150,9 @@ _CURES_OF_PGPOOL = {
 
 
 def _faults_of_pgpool(subject: Subject) -> Mapping[str, str]:
-    """Return the features that fail with this driver and server; nothing where it is not pgpool-II."""
-    # pgpool-II gives a client the server's id where it uses a connection again.  Without a standby
-    # and without a pooler nothing is asked: the answer is an error, which the server logs.
+    """Return the features that fail with this driver and server; empty without pgpool-II."""
+    # When pgpool-II reuses a connection, the client's id differs from the server's.  Without a
+    # standby and a pooler, do not ask: the answer would be an error, which the server logs.
     if not _is_pooled(subject) and not subject.ask(_HAS_STANDBY):
         return {}
     with _new_connection(subject) as connection:
@@ -161,14 +161,14 @@ def _faults_of_pgpool(subject: Subject) -> Mapping[str, str]:
     faults = {"commit": "the next statement after a COMMIT that fails is refused"}
     if subject.connection.dialect.driver == "psycopg":
         faults["stream_results"] = "stream_results=True fails"
-        if subject.version >= HAS_TRANSACTION_TIMEOUT:
+        if subject.version >= postgresql.HAS_TRANSACTION_TIMEOUT:
             faults["hold_limit"] = "it does not notice that a hold_limit has ended a transaction"
     return faults
 
 
 def _is_pgpool(connection: Connection) -> bool:
-    with suppress(Exception):  # the driver's error: of the syntax
-        if connection.dialect.driver == "asyncpg":  # execute() of its own prepares nothing
+    with suppress(Exception):  # the driver's syntax error
+        if connection.dialect.driver == "asyncpg":  # its own execute() prepares nothing
             adapted: Any = connection.connection.dbapi_connection
             return bool(adapted.run_async(lambda driver: driver.execute(_PGPOOL)))
         return connection.exec_driver_sql(_PGPOOL).scalar() in ("on", "off")
@@ -176,20 +176,20 @@ def _is_pgpool(connection: Connection) -> bool:
 
 
 def _is_pooled(subject: Subject) -> bool:
-    """Tell whether the driver was told another id of its connection than the server has."""
+    """Return whether the server has another id for this connection than the driver was given."""
     monitoring = subject.strategy.monitoring
     reported = None if monitoring is None else monitoring.connection_id(subject.connection)
     return reported is not None and reported != _pid(subject.connection)
 
 
 def _pools_by_transaction(subject: Subject) -> bool:
-    """Tell whether clients get another connection of the server in each transaction."""
+    """Return whether each transaction of a client may get another server connection."""
     if not _is_pooled(subject):
         return False
     seen = {_pid(subject.connection)}
     with _new_connection(subject) as other:
         for _ in range(_TRIES):
-            if _pid(other) in seen:  # two clients, one connection of the server
+            if _pid(other) in seen:  # two clients share one server connection
                 return True
             seen.add(_pid(subject.connection))
             if len(seen) > 1:
@@ -198,7 +198,6 @@ def _pools_by_transaction(subject: Subject) -> bool:
 
 
 def _pid(connection: Connection) -> Any:
-    """Return the id of the connection of the server in a new transaction."""
     connection.rollback()
     found = connection.execute(text("SELECT pg_backend_pid()")).scalar()
     connection.rollback()
@@ -217,7 +216,10 @@ def prepared_statements(subject: Subject) -> Iterator[Problem]:
             'connect_args={"statement_cache_size": 0, "prepared_statement_cache_size": 0, '
             '"prepared_statement_name_func": lambda: f"__asyncpg_{uuid4()}__"}'
         )
-        prepares = _keeps_prepared(subject)
+        probe = f"SELECT '{secrets.token_hex(8)}'"  # unique: clients share connections
+        subject.ask(probe)
+        asked = "SELECT count(*) FROM pg_prepared_statements WHERE statement = :probe"
+        prepares = bool(subject.ask(asked, probe=probe))  # the server still has it
     else:
         cure = 'connect_args={"prepare_threshold": None}'
         prepares = getattr(driver, "prepare_threshold", None) is not None
@@ -226,14 +228,6 @@ def prepared_statements(subject: Subject) -> Iterator[Problem]:
             "the driver prepares statements, and a pooler may execute them on another connection",
             f"create_engine(url, {cure})",
         )
-
-
-def _keeps_prepared(subject: Subject) -> bool:
-    """Tell whether the server still has a statement prepared that the driver has executed."""
-    probe = f"SELECT '{secrets.token_hex(8)}'"  # other clients have used this connection too
-    subject.ask(probe)
-    asked = "SELECT count(*) FROM pg_prepared_statements WHERE statement = :probe"
-    return bool(subject.ask(asked, probe=probe))
 
 
 @check("postgresql-session-settings", "warning")
@@ -247,8 +241,8 @@ def session_settings(subject: Subject) -> Iterator[Problem]:
     names = [str(name) for (name,) in subject.rows(_SET)]
     if names:
         yield Problem(
-            "a pooler gives this connection of the server to one client after the other, and "
-            f"somebody has SET on it: {', '.join(sorted(names))}",
+            "a pooler passes this server connection from client to client, and one of them changed "
+            f"settings on it: {', '.join(sorted(names))}",
             "ALTER ROLE CURRENT_USER SET ..., or SET LOCAL in each transaction; then RECONNECT at "
             "PgBouncer's console",
         )

@@ -11,7 +11,7 @@ from .check import Problem, Subject, check
 
 _OLDEST: Final = (3, 34)
 _SHORT_WAIT: Final = 1_000  # milliseconds; sqlite3's default is 5000
-# https://www.sqlite.org/wal.html#walresetbug: 3.7.0 to 3.51.2, but for these
+# https://www.sqlite.org/wal.html#walresetbug: 3.7.0 to 3.51.2, except these
 _WAL_FIXED: Final = (3, 51, 3)
 _WAL_BACKPORTS: Final = ((3, 44, 6), (3, 50, 7))
 
@@ -105,7 +105,7 @@ def version(subject: Subject) -> Iterator[Problem]:
 
 
 def corrupts_wal(version: tuple[int, ...]) -> bool:
-    """Return whether this version of SQLite has the fault of WAL mode."""
+    """Return whether this version of SQLite has the WAL fault."""
     backports = any(
         version[:2] == backport[:2] and version >= backport for backport in _WAL_BACKPORTS
     )

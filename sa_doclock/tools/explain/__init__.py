@@ -1,3 +1,3 @@
-"""explain_lock(): the statements, rows and waits of a lock, found out without taking it."""
+"""explain_lock(): the statements, rows and waits of a lock, without taking it."""
 
 from .explanation import LockExplanation, explain_lock

@@ -12,9 +12,9 @@ from ...options import LockOptions, base_of, is_row_lock
 class Conflicts(NamedTuple):
     """A lock on one database, in words.
 
-    :ivar kind: of the lock on each row; None: no row is locked.
-    :ivar others: the statements that wait for this lock, or that this lock waits for.
-    :ivar notes: the differences of this database.
+    :ivar kind: of the lock on each row; None: it locks no row.
+    :ivar others: the statements that wait for this lock, or for which it waits.
+    :ivar notes: the particulars of this database.
     """
 
     kind: str | None
@@ -93,7 +93,7 @@ _BY_DATABASE: Final[Mapping[str, Mapping[LockOptions, Conflicts]]] = {
 
 
 def conflicts_of(database: str, lock: LockOptions) -> Conflicts:
-    """Return the notes about this lock there."""
+    """Return the notes about this lock on this database."""
     if LockOptions.NoKey in lock and database == "postgresql":
         return _NO_KEY
     return _BY_DATABASE.get(database, _ROW_LOCKS).get(base_of(lock), _NOTHING)
@@ -109,9 +109,9 @@ def modifier_notes(lock: LockOptions) -> tuple[str, ...]:
 
 
 _BEGINS: Final[Mapping[tuple[str, str], int]] = {
-    # The driver sends BEGIN alone, the isolation level with it.
+    # The driver sends BEGIN alone, with the isolation level.
     ("postgresql", "psycopg"): 1,
-    # autocommit=0 was sent with the connection: the first statement begins the transaction.
+    # autocommit=0 was sent on connecting: the first statement begins the transaction.
     ("mysql", "pymysql"): 0,
     ("mariadb", "pymysql"): 0,
 }
@@ -130,10 +130,10 @@ def round_trips_of(
     """Return the round trips of a lock that opens its transaction.
 
     :param sent: the number of statements that SQLAlchemy sends for it.
-    :param travelling: how many of those travel with the locking one in a pipeline, besides it.
-    :param limited: the wait is limited by statements around it.
-    :returns: those of a session as it is by default, None where nobody has counted this driver's;
-        and those with ``pipeline=True``, None where there is no pipeline.
+    :param travelling: how many others a pipeline sends with the locking one.
+    :param limited: statements around it limit the wait.
+    :returns: those of a default session, None if this driver's were not counted; and those with
+        ``pipeline=True``, None without a pipeline.
     """
     if strategy.statements.locked is Locked.DATABASE:  # SQLite: it runs in the program
         return 0, None
@@ -145,5 +145,5 @@ def round_trips_of(
         return default, None
     if not is_row_lock(lock):
         return default, default
-    # BEGIN travels with the lock where the limit does, and in every pipeline.
+    # In a pipeline, and where the limit is sent with it, BEGIN is sent with the lock.
     return sent if limited else default, sent - travelling

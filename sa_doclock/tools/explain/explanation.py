@@ -1,4 +1,4 @@
-"""explain_lock(): a lock is sent as a session sends it, without its lock, and written down."""
+"""explain_lock(): sends a lock as a session does, but without locking, and records it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TABLE_HINT: Final = re.compile(
     r"WITH \((?:UPDLOCK|READCOMMITTEDLOCK|NOWAIT)[^)]*\)", re.IGNORECASE
 )
 _BEGIN: Final = re.compile(r"^\s*BEGIN\s+IMMEDIATE\s*$", re.IGNORECASE)
-# A clause that one of the three above has left would lock something.
+# A clause that the three patterns above miss would lock something.
 _LEFT: Final = re.compile(
     r"\bFOR\s+(?:NO\s+KEY\s+)?UPDATE\b|\bFOR\s+(?:KEY\s+)?SHARE\b|LOCK\s+IN\s+SHARE\s+MODE|UPDLOCK"
     r"|HOLDLOCK|READCOMMITTEDLOCK|BEGIN\s+(?:IMMEDIATE|EXCLUSIVE)|GET_LOCK|_advisory_|getapplock"
@@ -50,17 +50,17 @@ _LEFT: Final = re.compile(
 
 
 def without_lock(statement: str) -> str:
-    """Return the statement without its lock; itself where it has none.
+    """Return the statement without its lock; unchanged if it has none.
 
-    :raises LockNotSupported: it would lock something all the same, so it is not sent.
+    :raises LockNotSupported: it would still lock something, so it is not sent.
     """
     sent = _BEGIN.sub("BEGIN", _TABLE_HINT.sub("WITH (NOLOCK)", _AT_THE_END.sub("", statement)))
     if _LEFT.search(sent):
-        raise LockNotSupported(f"explain_lock() cannot take the lock out of this statement: {sent}")
+        raise LockNotSupported(f"explain_lock() cannot remove the lock from this statement: {sent}")
     return sent
 
 
-# Each type that converts values takes one of these.
+# Each type that converts values accepts one of these.
 _CANDIDATES: Final = (0, b"", "2000-01-01", "00:00", "00000000-0000-0000-0000-000000000000")
 
 
@@ -85,16 +85,16 @@ class LockExplanation:
 
     :ivar database: the database, as ``"postgresql"``.
     :ivar level: the isolation level of a transaction that the lock begins; None: the database has
-        one level alone, or any will do.
-    :ivar statements: the statements in their order, with placeholders for values; a BEGIN of the
-        driver's own is not among them.
+        only one level, or any will do.
+    :ivar statements: the statements in order, with placeholders for values; without the driver's
+        own BEGIN.
     :ivar rows: the rows that are locked until the transaction ends; empty: none.
-    :ivar waits_for: the locks and statements that this lock waits for, or that wait for it.
-    :ivar notes: the differences of this database.
-    :ivar round_trips: how often the call waits for an answer of the server, the driver's own BEGIN
-        included; 0 on SQLite; None where they were not counted for this driver.
-    :ivar pipelined_round_trips: the same of a session with ``pipeline=True``; None where there is
-        no pipeline.
+    :ivar waits_for: the locks and statements for which this lock waits, or that wait for it.
+    :ivar notes: the particulars of this database.
+    :ivar round_trips: how often the call waits for an answer of the server, including the driver's
+        own BEGIN; 0 on SQLite; None if they were not counted for this driver.
+    :ivar pipelined_round_trips: the same for a session with ``pipeline=True``; None without a
+        pipeline.
     """
 
     entity: type[Any]
@@ -109,7 +109,7 @@ class LockExplanation:
     pipelined_round_trips: int | None = None
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return a text for people."""
         lines = [f"{self.entity.__name__} {lock_label(self.lock)} on {self.database}"]
         if self.level is not None:
             lines += [f"isolation level: {self.level}"]
@@ -136,27 +136,28 @@ def explain_lock(
     lock_timeout: LockTimeout = None,
     key: Collection[str] | None = None,
 ) -> LockExplanation:
-    """Return the statements, rows and waits of ``get_document(entity, key, lock)``, without blocking other transactions.
+    """Return the statements, rows and waits of ``get_document(entity, key, lock)``, without
+    blocking other transactions.
 
     The statements are those of a session that has locked such a document before.  They are sent
-    without their locks, for a row that is there, over a connection of its own: apart
-    from the locks, the database has accepted every statement shown.
+    without their locks, for an existing row, over a separate connection: so the database has
+    accepted every statement shown, apart from the locks.
 
     Example::
 
         print(explain_lock(engine, Order, LockOptions.ForUpdate))
 
-    :param engine_or_session: the database, or a session, whose database of this class it is; its
-        own ``lock_timeout`` and ``pipeline`` are left out.
+    :param engine_or_session: the engine, or a session that chooses the database of this class; the
+        session's own ``lock_timeout`` and ``pipeline`` are ignored.
     :param lock: with its modifiers; for SkipLocked the statements are those of ``entity_set()``.
-    :param lock_timeout: as for ``get_entity()``.
+    :param lock_timeout: as for ``get_entity()``, in seconds.
     :param key: the attributes of a unique key, as ``("provider", "event_id")``: the statements that
-        ``get_or_create_entity()`` sends for a row that is there, whose key has no NULL.
-    :raises LockNotSupported: this database, table or connection cannot give that lock; as the call
-        itself would raise it.  Or the table is empty, and only a type of the program knows a key; with
-        ``key``, it has no row with that key.
+        ``get_or_create_entity()`` sends for an existing row, whose key has no NULL.
+    :raises LockNotSupported: this database, table or connection cannot give that lock, as the call
+        itself would raise it.  Or the table is empty, and only a type of the program knows a key;
+        with ``key``, it has no row with that key.
     :raises TypeError: as ``get_entity()`` raises it for its arguments.
-    :raises ValueError: likewise; ``key`` names no unique key, and the text lists them.
+    :raises ValueError: likewise; ``key`` names no unique key, and the message lists them.
     """
     if isinstance(key, str):
         raise TypeError(f"key must be the attributes of a unique key, as ({key!r},), not {key!r}")
@@ -171,7 +172,7 @@ def explain_lock(
         unique = None if key is None else _some_unique_key(bind, mapper, key)
         found = _some_key(bind, mapper)
         given = unique or found
-        _lock(bind, entity, given, lock, seconds)  # sends the questions of each new engine
+        _lock(bind, entity, given, lock, seconds)  # sends the questions that each new engine asks
         sent = _lock(bind, entity, given, lock, seconds)
         with bind.connect() as connection:
             limit = strategy.waits.sent_around(connection, lock, seconds)
@@ -201,7 +202,7 @@ def explain_lock(
 
 
 def _travelling(engine: Engine, mapper: Mapper[Any], lock: LockOptions) -> int:
-    """Return how many SELECTs of parts are sent with the locking one in a pipeline."""
+    """Return how many SELECTs of parts a pipeline sends with the locking one."""
     if LockOptions.SkipLocked in lock or schema_translation(engine.get_execution_options()):
         return 0
     return len(reads_of(mapper, (None,) * len(mapper.primary_key), lock))
@@ -216,7 +217,6 @@ def _engine_of(engine_or_session: object, entity: type[Any]) -> Engine:
 
 
 def _some_key(engine: Engine, mapper: Mapper[Any]) -> Any:
-    """Return the key of any row; None where there is none."""
     columns = key_columns(mapper.class_)
     with Session(engine) as session:
         found = session.execute(select(*columns).limit(1)).first()
@@ -226,7 +226,6 @@ def _some_key(engine: Engine, mapper: Mapper[Any]) -> Any:
 def _some_unique_key(
     engine: Engine, mapper: Mapper[Any], attributes: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return the values of a unique key in any row, by their attributes."""
     key = unique_key(mapper, attributes)
     known = [column.is_not(None) for column in key.columns]
     with Session(engine) as session:
@@ -242,9 +241,9 @@ def _some_unique_key(
 
 def _lock(
     engine: Engine, entity: type[Any], key: Any, lock: LockOptions, seconds: float | None
-) -> _Recorder:
+) -> _PlanRecorder:
     """Take the lock as a program does; return its statements."""
-    recorder = _Recorder()
+    recorder = _PlanRecorder()
     with recorder.installed(engine), LockingSession(engine) as session:
         if LockOptions.SkipLocked in lock:
             statement = session.entity_set(entity, lock, lock_timeout=seconds)
@@ -258,7 +257,6 @@ def _lock(
 
 
 def _absent_key(mapper: Mapper[Any]) -> Any:
-    """Return a key; no row has it, as there are no rows."""
     try:
         return tuple(some_value(column.type) for column in mapper.primary_key)
     except LookupError as error:
@@ -268,10 +266,10 @@ def _absent_key(mapper: Mapper[Any]) -> Any:
 
 
 @dataclass
-class _Recorder:
-    """The statements of one engine, each on one line, sent without their locks.
+class _PlanRecorder:
+    """The statements of one engine, each on one line, executed without their locks.
 
-    :ivar first_lock: the place of the first that locks, from 1; 0: none does.
+    :ivar first_lock: the position of the first locking statement, from 1; 0: none.
     """
 
     statements: list[str] = field(default_factory=list)
@@ -279,7 +277,7 @@ class _Recorder:
 
     @contextmanager
     def installed(self, engine: Engine) -> Iterator[None]:
-        """Record the statements of this block, as the driver would have got them."""
+        """Record the statements of this block, as the driver would get them."""
         names = ("do_execute", "do_execute_no_params")
         for name in names:
             event.listen(engine, name, self._send_unlocked)
@@ -290,8 +288,8 @@ class _Recorder:
                 event.remove(engine, name, self._send_unlocked)
 
     def _send_unlocked(self, cursor: Any, statement: str, *arguments: Any) -> bool:
-        """Record a statement; send it without its lock; return False if it has none."""
-        *parameters, _context = arguments  # there may be none
+        """Record a statement; execute it without its lock, or return False if it has none."""
+        *parameters, _context = arguments  # parameters may be absent
         unlocked = without_lock(statement)
         self.statements.append(" ".join(statement.split()))
         if unlocked == statement:
@@ -301,10 +299,10 @@ class _Recorder:
         return True
 
     def with_limit(self, limit: Sequence[str]) -> tuple[str, ...]:
-        """Return the statements, with the limits of the lock around it."""
+        """Return the statements, with the limits of the lock around the first locking one."""
         if not limit:
             return tuple(self.statements)
-        # Where no statement has a lock in its text, on SQLite, the first SELECT waits for a reader's.
+        # On SQLite no statement names a lock; the first SELECT waits.
         place = self.first_lock or 1 + [statement[:6] for statement in self.statements].index(
             "SELECT"
         )

@@ -29,6 +29,8 @@ from tests.support.databases import Database
 from tests.support.models import Account, Contract, Lease, Order, Voucher
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.each_value
+
 SHARED, FOR_UPDATE, SNAPSHOT, NO_WAIT = (
     LockOptions.SharedRead,
     LockOptions.ForUpdate,
@@ -84,6 +86,7 @@ async def _came_out(session: Any, call: Callable[[Any], Any]) -> tuple[object, .
     return total, lines, dict(session.held_locks), session.in_transaction()
 
 
+@pytest.mark.own_logic
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @in_a_loop
 async def test_it_does_the_same(

@@ -31,6 +31,8 @@ from tests.integration.locking.connections import DEFAULTS, LIMITS, LONG, Clock,
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
 
+pytestmark = pytest.mark.each_value
+
 ForUpdate = LockOptions.ForUpdate
 
 

@@ -28,6 +28,8 @@ from tests.integration.checkouts.test_leases import sessions
 from tests.integration.checkouts.test_statements import sent
 from tests.support.databases import Database
 
+pytestmark = pytest.mark.own_logic
+
 if TYPE_CHECKING:
     from typing import assert_type
 own_logic = pytest.mark.databases("sqlite", "postgresql")

@@ -27,6 +27,8 @@ from tests.integration.gate.queueing import wait_until_queued
 from tests.support.actors import Actor
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.own_logic
+
 ForUpdate = LockOptions.ForUpdate
 Factory = sessionmaker[LockingSession]
 TABLE: Any = Order.__table__

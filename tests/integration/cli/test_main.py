@@ -23,8 +23,8 @@ from sa_doclock.tools.cli import demo, stress, waits
 from sa_doclock.tools.cli.app import app
 from sa_doclock.tools.cli.database import open_database
 from sa_doclock.tools.cli.demo import SAME_LINE, TWO_LINES, click_twice, watch_order
-from sa_doclock.tools.cli.workload import Outcome, Plan, first_line, fresh_tables
-from sa_doclock.tools.cli.workload.runner import ErrorKind, Tally
+from sa_doclock.tools.cli.workload import Plan, RunOutcome, first_line, fresh_tables
+from sa_doclock.tools.cli.workload.runner import ErrorKind, RunTally
 from sa_doclock.tools.cli.workload.tables import PREFIX
 from sa_doclock.wait_info import LockConnection, LockWait
 from tests.integration.checkouts.models import CHECKOUTS, TABLE, Article
@@ -349,8 +349,8 @@ def audit(_url: str, _patch: pytest.MonkeyPatch) -> str:
 
 def see_stress(url: str, patch: pytest.MonkeyPatch) -> str:
     plan = Plan(documents=1, threads=1, iterations=1)
-    tally = Tally(errors={"OperationalError": ErrorKind(1, first_line(ValueError(HOSTILE)))})
-    patch.setattr(stress, "run_with_progress", lambda *_: Outcome(plan, tally, (), 1.0, False))
+    tally = RunTally(errors={"OperationalError": ErrorKind(1, first_line(ValueError(HOSTILE)))})
+    patch.setattr(stress, "run_with_progress", lambda *_: RunOutcome(plan, tally, (), 1.0, False))
     output = shown("stress", "--url", with_table(url))
     assert output.count(LITERAL) == 2  # the table and the message
     return output

@@ -21,6 +21,8 @@ from tests.integration.cli.conftest import Process
 from tests.support.databases import Database
 from tests.support.models import Order
 
+pytestmark = pytest.mark.each_value
+
 # --------------------------------------------------------------------------------------------------
 # ``sa-doclock doctor``: its report, its JSON, its exit statuses, and what it cannot do.
 

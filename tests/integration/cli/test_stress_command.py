@@ -16,10 +16,12 @@ from typer.testing import CliRunner
 
 from sa_doclock.tools.cli.app import app
 from sa_doclock.tools.cli.database import _without_secret
-from sa_doclock.tools.cli.workload.plan import Plan
+from sa_doclock.tools.cli.workload.run_plan import Plan
 from sa_doclock.tools.cli.workload.tables import PREFIX
 from tests.integration.cli.conftest import ROOT, Process
 from tests.support.databases import Database
+
+pytestmark = pytest.mark.each_value
 
 Run = Callable[..., Process]
 SMALL = ("--documents", "1", "--threads", "8", "--iterations", "10", "--seed", "1")

@@ -327,6 +327,7 @@ def test_a_table_of_the_program_that_is_as_ours(changed: Database) -> None:
     assert findings(changed, Changed) == []
 
 
+@pytest.mark.own_logic
 @pytest.mark.databases("postgresql", "mysql", "mariadb", "sqlite")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_table_that_is_not_ours(changed: Database, fault: str) -> None:

@@ -47,6 +47,8 @@ from tests.integration.documents.models import (
 )
 from tests.integration.documents.rows import whole
 
+pytestmark = pytest.mark.each_value
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 
 

@@ -380,6 +380,7 @@ def _once(change: ListenersChange, order: Any) -> Act:
     return act
 
 
+@pytest.mark.each_value
 @pytest.mark.read_committed
 @pytest.mark.parametrize("when", WHEN.values(), ids=WHEN)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)

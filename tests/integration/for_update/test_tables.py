@@ -188,6 +188,7 @@ def test_nobody_else_changes_what_is_read(session: LockingSession, other: Lockin
     assert other.scalar(sa.select(ORDERS.c.total).where(FIRST)) == 31
 
 
+@pytest.mark.own_logic
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
 @each_select
 def test_the_same_is_sent_as_by_a_plain_session(

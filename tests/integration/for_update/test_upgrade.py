@@ -288,6 +288,7 @@ STATEMENTS: dict[str, Callable[[LockingSession], Any]] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore:The Query.get")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("run", STATEMENTS.values(), ids=STATEMENTS)

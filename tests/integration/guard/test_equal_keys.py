@@ -21,6 +21,8 @@ from sa_doclock import LockingSession, LockOptions, UnlockedWrite, UnsavedChange
 from tests.integration.guard.steps import writes_sent
 from tests.support.databases import Database
 
+pytestmark = pytest.mark.each_value
+
 METADATA = MetaData()
 _OWNED = "all, delete-orphan"
 

@@ -104,6 +104,11 @@ def test_with_all_of_them_it_goes_through(session: LockingSession, case: Case) -
     assert held
 
 
+def test_an_empty_list_of_parameters_is_one_execution(session: LockingSession) -> None:
+    with refused(session, Order, 2):
+        session.execute(sa.insert(Line).values(id=9, order_id=2), [])
+
+
 @pytest.mark.databases("postgresql", "sqlite", "sqlite-journal", "mariadb")
 def test_what_an_insert_returns_is_no_way_around(session: LockingSession) -> None:
     statement = sa.insert(Line).returning(Line)

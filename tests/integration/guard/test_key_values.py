@@ -17,6 +17,8 @@ from tests.integration.guard.models import Budget, Country, Order, Post, Voucher
 from tests.integration.guard.steps import count, hold, pending, refused, writes_sent
 from tests.support.databases import Database
 
+pytestmark = pytest.mark.each_value
+
 ForUpdate, None_, NoLock, SharedRead = (
     LockOptions.ForUpdate,
     LockOptions.None_,

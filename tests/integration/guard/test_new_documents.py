@@ -254,6 +254,7 @@ def is_refused(session: Session, write: Step) -> None:
     session.rollback()
 
 
+@pytest.mark.each_value
 @pytest.mark.databases("sqlite", "postgresql", "mysql", "mariadb")
 @pytest.mark.filterwarnings("ignore:.*already deassociated:sqlalchemy.exc.SAWarning")
 @pytest.mark.filterwarnings("ignore:transaction already:sqlalchemy.exc.SAWarning")

@@ -35,6 +35,8 @@ from tests.integration.guard.models import (
     Voucher,
 )
 
+pytestmark = pytest.mark.each_value
+
 FEW, MANY = 2, 7
 TRANSACTIONS = 3
 

@@ -73,6 +73,22 @@ CASES: dict[str, Case] = {
         run(sa.update(Line).where(Line.id == sa.bindparam("which")).values(value=0), {"which": 3}),
         (2,),
     ),
+    "by bound values in a tuple": Case(
+        run(
+            sa.update(Line).where(Line.id == sa.bindparam("which")).values(value=0), ({"which": 3},)
+        ),
+        (2,),
+    ),
+    "by bound values of Core": Case(
+        run(
+            sa.update(Line)
+            .where(Line.id == sa.bindparam("which"))
+            .values(value=0)
+            .execution_options(dml_strategy="core_only", synchronize_session=False),
+            [{"which": 3}],
+        ),
+        (2,),
+    ),
     "by primary key": Case(
         run(sa.update(Line), [{"id": 1, "value": 0}, {"id": 3, "value": 0}]), (1, 2)
     ),
@@ -137,6 +153,18 @@ def test_without_the_locks_it_is_refused(session: LockingSession, case: Case) ->
     with writes_sent(session) as sent, pytest.raises(UnlockedWrite):
         case.action(session)
     assert sent == []
+
+
+@pytest.mark.parametrize("rows", [({"id": 1},), [{"id": 1}]], ids=["tuple", "core_only"])
+def test_rows_that_sqlalchemy_does_not_find_by_their_key(
+    session: LockingSession, rows: Any
+) -> None:
+    held = hold(session, Order, 1)
+    strategy = "auto" if isinstance(rows, tuple) else "core_only"
+    options = {"dml_strategy": strategy, "synchronize_session": False}
+    with refused(session, Order, 2):  # it would give line 3 this key
+        session.execute(sa.update(Line).where(Line.id == 3), rows, execution_options=options)
+    assert held
 
 
 @each_case

@@ -14,7 +14,10 @@ from tests.support.actors import Actor
 from tests.support.models import Base, Contract, Lease, Line, Order, Voucher
 from tests.support.waits import wait_until_blocked
 
-pytestmark = pytest.mark.not_databases("sqlite")  # the lock comes before any row is read
+pytestmark = [
+    pytest.mark.each_value,
+    pytest.mark.not_databases("sqlite"),
+]  # the lock comes before any row is read
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 

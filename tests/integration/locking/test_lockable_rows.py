@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry
 from sa_doclock import LockingSession, LockLost, LockNotAvailable, LockNotSupported, LockOptions
 from sa_doclock.dialects.postgresql import lockable_rows
 from tests.support.databases import Database
+from tests.support.waits import wait_until
 
 pytestmark = pytest.mark.databases("postgresql")
 ForUpdate = LockOptions.ForUpdate
@@ -165,6 +165,7 @@ def _session(engine: sa.Engine, statements: list[str]) -> LockingSession:
     return session
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
 @pytest.mark.parametrize("statements", UNLOCKED.values(), ids=UNLOCKED)
 def test_it_is_refused(engine: sa.Engine, statements: list[str], take: Take) -> None:
@@ -174,6 +175,7 @@ def test_it_is_refused(engine: sa.Engine, statements: list[str], take: Take) -> 
         assert not session.held_locks
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
 @pytest.mark.parametrize("statements", LOCKED.values(), ids=LOCKED)
 def test_it_is_locked(engine: sa.Engine, statements: list[str], take: Take) -> None:
@@ -261,8 +263,11 @@ def test_why_the_server_has_ended_the_transaction_is_told(database: Database) ->
         session.get_entity(Doc, 1, ForUpdate)
         # It tells why in answer to the next statement.
         setting = "SET LOCAL idle_in_transaction_session_timeout = 100"
+        own = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pid = :own")
+        pid = session.connection().scalar(sa.func.pg_backend_pid().select())
         session.connection().exec_driver_sql(setting)
-        time.sleep(0.5)
+        with database.engine(isolation_level="AUTOCOMMIT").connect() as other:
+            wait_until(lambda: other.scalar(own, {"own": pid}) == 0)
         with pytest.raises(LockLost, match="took longer than its limit"):
             session.get_entity(Old, 1, ForUpdate)
 

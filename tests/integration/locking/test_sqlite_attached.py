@@ -15,6 +15,8 @@ from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockO
 from tests.support.databases import Database
 from tests.support.models import Order
 
+pytestmark = pytest.mark.each_value
+
 ForUpdate = LockOptions.ForUpdate
 
 

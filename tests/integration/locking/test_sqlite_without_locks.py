@@ -25,7 +25,7 @@ from sa_doclock import LockOptions as Lock
 from tests.support.databases import Database
 from tests.support.models import Customer, Line, Order
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.each_value, pytest.mark.databases("sqlite")]
 
 
 Make = Callable[[str], sa.Engine]

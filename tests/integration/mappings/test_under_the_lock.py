@@ -94,6 +94,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("mapping", "way"), REFUSALS)
 def test_what_cannot_be_locked_is_refused(meet: Meet, mapping: MappedDocument, way: Way) -> None:
     refused = refusal_of(mapping, way)

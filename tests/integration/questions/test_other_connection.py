@@ -30,7 +30,7 @@ from tests.integration.questions.conftest import SAME, Run, watch
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
 
-pytestmark = pytest.mark.not_databases(*SAME)
+pytestmark = [pytest.mark.each_value, pytest.mark.not_databases(*SAME)]
 
 ForUpdate = LockOptions.ForUpdate
 FULL = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 60}

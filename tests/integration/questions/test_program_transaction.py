@@ -17,6 +17,7 @@ from tests.support.databases import Database
 from tests.support.models import Customer, Order
 
 pytestmark = [
+    pytest.mark.each_value,
     pytest.mark.databases("postgresql", "mysql", "mariadb"),
     pytest.mark.not_databases(*SAME),
 ]

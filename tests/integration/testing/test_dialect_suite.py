@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from sa_doclock.testing.dialect_suite import *  # noqa: F403
 from tests.support.databases import Database
 
-pytestmark = pytest.mark.not_databases("sqlite-journal")
+pytestmark = [pytest.mark.own_logic, pytest.mark.not_databases("sqlite-journal")]
 
 
 @pytest.fixture

@@ -24,7 +24,11 @@ from tests.integration.asyncio.drivers import drivers_of, url_for
 from tests.support.databases import Database
 from tests.support.models import Order
 
-pytestmark = [pytest.mark.read_committed, pytest.mark.databases("sqlite", "postgresql")]
+pytestmark = [
+    pytest.mark.own_logic,
+    pytest.mark.read_committed,
+    pytest.mark.databases("sqlite", "postgresql"),
+]
 
 ALL = pytest.mark.databases("sqlite", "postgresql", "mysql", "mariadb")
 ADD = sa.text("UPDATE lk_order SET total = total + 10 WHERE id = 1")

@@ -22,7 +22,7 @@ from tests.integration.locking.steps import add_ten
 from tests.support.databases import Database
 from tests.support.models import Fault, Order, Ticket, Voucher
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.own_logic, pytest.mark.read_committed]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 NoKey, NoWait, SnapshotRead = LockOptions.NoKey, LockOptions.NoWait, LockOptions.SnapshotRead

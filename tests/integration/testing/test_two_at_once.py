@@ -15,7 +15,7 @@ from sa_doclock import LockingSession, LockOptions, run_transaction
 from sa_doclock.testing import two_at_once
 from tests.support.models import Line, Order
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.own_logic, pytest.mark.read_committed]
 
 ForUpdate, SharedRead, NoWait = LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.NoWait
 FIRST = sa.select(Order).where(Order.id == 1)

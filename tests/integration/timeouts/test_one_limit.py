@@ -21,7 +21,7 @@ from tests.support.databases import PIPELINED, Database
 from tests.support.models import Lease, Order
 from tests.support.waits import wait_until, wait_until_blocked
 
-pytestmark = pytest.mark.databases("postgresql")
+pytestmark = [pytest.mark.each_value, pytest.mark.databases("postgresql")]
 
 ForUpdate = LockOptions.ForUpdate
 LIMITS = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"

@@ -33,6 +33,8 @@ from tests.integration.versions.models import (
     Served,
 )
 
+pytestmark = pytest.mark.each_value
+
 ForUpdate = LockOptions.ForUpdate
 each_kind = pytest.mark.parametrize(("header", "line"), KINDS)
 Write = Callable[[LockingSession, Any], Any]

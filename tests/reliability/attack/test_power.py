@@ -21,16 +21,16 @@ from sa_doclock.core.loading import DocumentIndex, LoadedDocuments, Unreadable, 
 from sa_doclock.core.locking.by_key import _RowsByKey
 from sa_doclock.core.locking.select import RowsOfSelect
 from sa_doclock.core.transaction import make_plan
-from sa_doclock.core.transaction.connection import (
+from sa_doclock.core.transaction.connection_events import ConnectionEvents
+from sa_doclock.core.transaction.lock_transaction import LockTransaction
+from sa_doclock.core.transaction.transaction_connection import (
     TransactionConnection,
     TransactionConnections,
 )
-from sa_doclock.core.transaction.connection_events import ConnectionEvents
-from sa_doclock.core.transaction.lock_transaction import LockTransaction
 from sa_doclock.features.routing import BindRouter
 from sa_doclock.guard import full_check, write_guard
 from sa_doclock.guard.full_check import FullCheck
-from sa_doclock.guard.targets import Write
+from sa_doclock.guard.targets import Way
 from sa_doclock.guard.write_guard import WriteGuard
 from tests.reliability.attack.axes import ADDITIONS, STAGES
 from tests.reliability.attack.axes.axis import FOREIGN_END, FORK, PLAIN, Axis
@@ -96,9 +96,9 @@ def _reads_all(headers: Any, options: Any, **_: bool) -> Any:
     return _real_prepare(headers, options, leaves_out=False)
 
 
-def _check_row(guard: Any, state: Any, write: Write) -> None:
-    if write is not Write.INSERT:
-        _real_check_row(guard, state, write)
+def _check_row(guard: Any, state: Any, way: Way) -> None:
+    if way is not Way.INSERT:
+        _real_check_row(guard, state, way)
 
 
 def _was_part(state: Any, part: Any) -> bool:

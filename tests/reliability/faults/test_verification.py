@@ -22,6 +22,8 @@ from tests.reliability.faults.scene import Scene
 from tests.reliability.faults.ways import Desk
 from tests.support.databases import PIPELINED, Database
 
+pytestmark = pytest.mark.own_logic
+
 FOR_UPDATE = LockOptions.ForUpdate
 
 

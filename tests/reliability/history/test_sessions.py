@@ -13,15 +13,14 @@ import pytest
 from sqlalchemy import Engine
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.tools.cli.workload import Operation, Outcome, Plan, run, runner
-from sa_doclock.tools.cli.workload.plan import Step
+from sa_doclock.tools.cli.workload import Operation, Plan, RunOutcome, run, runner
+from sa_doclock.tools.cli.workload.run_plan import WorkloadStep
 from sa_doclock.tools.cli.workload.runner import Worker
 from sa_doclock.tools.cli.workload.tables import NAMES, Document, State, fill
 from tests.reliability.history import record
 from tests.reliability.history.checker import check
 from tests.reliability.history.items import Name
-from tests.reliability.history.record import ABSENT, FIRST, History, Transaction
-from tests.reliability.history.record import Outcome as SessionsOutcome
+from tests.reliability.history.record import ABSENT, FIRST, History, Outcome, Transaction
 from tests.reliability.history.sessions import (
     THREADS,
     TRANSACTIONS,
@@ -67,7 +66,7 @@ class RecordingWorker(Worker):
         self._recorder = recorder
         self._has_met = False
 
-    def _attempt(self, step: Step) -> None:
+    def _attempt(self, step: WorkloadStep) -> None:
         recorder = self._recorder
         self._done = record.Transaction(recorder.number(), recorder.tick(), 0)
         self._done.outcome = record.Outcome.ABORTED
@@ -78,7 +77,7 @@ class RecordingWorker(Worker):
             self._done.ended = recorder.tick()
             recorder.done.append(self._done)
 
-    def _read(self, session: LockingSession, step: Step) -> tuple[Document, float]:
+    def _read(self, session: LockingSession, step: WorkloadStep) -> tuple[Document, float]:
         document, waited = super()._read(session, step)
         note(self._done, document, NAMES)
         if step.operation is Operation.LOAD:
@@ -88,7 +87,7 @@ class RecordingWorker(Worker):
             self._recorder.meet()
         return document, waited
 
-    def _change(self, session: LockingSession, document: Document, step: Step) -> None:
+    def _change(self, session: LockingSession, document: Document, step: WorkloadStep) -> None:
         history = self.histories[step.document]
         _CHANGES[step.operation](self._done, document, step)
         balance(document)
@@ -98,23 +97,23 @@ class RecordingWorker(Worker):
         history.committed(number)
 
 
-def _upsert(done: record.Transaction, document: Document, step: Step) -> None:
+def _upsert(done: record.Transaction, document: Document, step: WorkloadStep) -> None:
     set_total(done, document, 1)
     set_detail(done, document, step.name, 1)
 
 
-def _delete(done: record.Transaction, document: Document, step: Step) -> None:
+def _delete(done: record.Transaction, document: Document, step: WorkloadStep) -> None:
     set_total(done, document, 1)
     delete_detail(done, document, step.name, 1)
 
 
-def _move(done: record.Transaction, document: Document, step: Step) -> None:
+def _move(done: record.Transaction, document: Document, step: WorkloadStep) -> None:
     """The header is left alone."""
     set_detail(done, document, step.name, 1)
     set_detail(done, document, step.other, 1)
 
 
-_CHANGES: Mapping[Operation, Callable[[record.Transaction, Document, Step], None]] = {
+_CHANGES: Mapping[Operation, Callable[[record.Transaction, Document, WorkloadStep], None]] = {
     Operation.UPSERT: _upsert,
     Operation.DELETE: _delete,
     Operation.MOVE: _move,
@@ -123,7 +122,7 @@ _CHANGES: Mapping[Operation, Callable[[record.Transaction, Document, Step], None
 
 def recorded(
     engine: Engine, plan: VersionedPlan, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Outcome, record.History]:
+) -> tuple[RunOutcome, record.History]:
     """Carry out the plan; return what the fixture says of it, and the history.
 
     Without locks all workers meet once, after they have read, so that what goes wrong then goes
@@ -152,7 +151,7 @@ def test_with_locks_there_is_no_anomaly(engine: Engine) -> None:
     assert len(history.transactions) == THREADS * TRANSACTIONS
     assert run.ways == WAYS.keys()
     outcomes = Counter(one.outcome for one in history.transactions.values())
-    assert outcomes[SessionsOutcome.COMMITTED] > outcomes[SessionsOutcome.ABORTED] > 0
+    assert outcomes[Outcome.COMMITTED] > outcomes[Outcome.ABORTED] > 0
     seen = [place for each in history.seen.values() for place in each.items()]
     assert len({version.writer for _, version in seen if version != FIRST}) > THREADS
     assert any(history.is_gone(*place) for place in seen)
@@ -276,7 +275,7 @@ def test_without_locks_it_has(
 def _names_dirty(engine: Engine) -> list[Name]:
     """One session writes a header, and rolls back after the other has read it."""
     fill(engine, {1: first_state(["N0"])})
-    writer, reader = Transaction(1, 1, 3, SessionsOutcome.ABORTED), Transaction(2, 2, 4)
+    writer, reader = Transaction(1, 1, 3, Outcome.ABORTED), Transaction(2, 2, 4)
     with LockingSession(engine, guard="off") as one, LockingSession(engine) as other:
         written = one.get_one_entity(Document, 1)
         set_total(writer, written, 1)

@@ -10,11 +10,13 @@ says what each call must end with, and what everybody must see then.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -24,19 +26,35 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from sqlalchemy import ForeignKey, inspect
 from sqlalchemy.exc import PendingRollbackError
-from sqlalchemy.orm import SessionTransaction
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    SessionTransaction,
+    mapped_column,
+    relationship,
+    selectinload,
+)
 
 from sa_doclock import (
     DocLockError,
+    LockingSession,
+    LockMisuse,
     LockNotAvailable,
     LockOptions,
+    LockUpgradeRefused,
     SnapshotConflict,
+    UnlockedWrite,
     UnsavedChanges,
     WrongIsolation,
+    document,
 )
 from tests.reliability.model_based.engines import (
+    Action,
     Doc,
+    Docs,
     Failure,
     File,
     ForUpdate,
@@ -47,20 +65,476 @@ from tests.reliability.model_based.engines import (
     action,
     after,
 )
-from tests.reliability.model_based.model import Model
-from tests.reliability.model_based.world import (
-    Order,
-    Unsaved,
-    World,
-    disagreements,
-    made,
-    perform,
-    plain,
-    read_rows,
-    seen,
-    unsaved,
-)
 from tests.support.databases import Database
+
+# --------------------------------------------------------------------------------------------------
+# The expected state: the committed documents, session A with its savepoints, and session B.
+
+_STRENGTH = (SnapshotRead, SharedRead, ForUpdate)
+Engine = Rows | File
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    held: dict[int, LockOptions]
+    flushed: dict[int, Doc]
+    born: frozenset[int]
+    promises: int
+
+
+@dataclass
+class Transaction:
+    """Session A, from its first use to commit or rollback."""
+
+    by_begin: bool = False
+    held: dict[int, LockOptions] = field(default_factory=dict)
+    read: dict[int, Doc] = field(default_factory=dict)  # under a read lock
+    flushed: dict[int, Doc] = field(default_factory=dict)
+    pending: dict[int, Doc] = field(default_factory=dict)
+    unlawful: set[int] = field(default_factory=set)  # changed without their lock
+    born: set[int] = field(default_factory=set)
+    savepoints: list[Savepoint] = field(default_factory=list)
+    forgetful: bool = False  # it let go of objects that lead from a changed part to its header
+    dead_at: int | None = None  # how many savepoints were open when a lock failed
+
+    def may_write(self, doc: int) -> bool:
+        return self.held.get(doc) is ForUpdate or doc in self.born
+
+    @property
+    def unsaved(self) -> set[int]:
+        return {*self.pending, *self.unlawful}
+
+    @property
+    def held_at_server(self) -> Mapping[int, LockOptions]:
+        """A failed statement gives up the locks of its transaction or savepoint at once."""
+        if self.dead_at is None:
+            return self.held
+        return self.savepoints[self.dead_at - 1].held if self.dead_at else {}
+
+
+class Model:
+    def __init__(
+        self, docs: dict[int, Doc], engine: Callable[[Callable[[], dict[int, Doc]]], Engine]
+    ) -> None:
+        self.committed = docs
+        self.a: Transaction | None = None
+        self.b: dict[int, Doc] | None = None  # what B holds, as B has it
+        self.promises: list[int] = []
+        self.kept: list[int] = []  # the promises that were
+        self.ended_badly = False  # an error after which the program has to roll back
+        self._new_engine: Callable[[], Engine] = lambda: engine(lambda: dict(self.committed))
+        self.engine = self._new_engine()
+
+    # What is
+
+    @property
+    def dead(self) -> bool:
+        return self.a is not None and self.a.dead_at is not None
+
+    @property
+    def usable(self) -> bool:
+        """A may go on, and need not roll back first."""
+        return not self.dead and not self.ended_badly
+
+    @property
+    def nested(self) -> bool:
+        return self.a is not None and bool(self.a.savepoints)
+
+    @property
+    def tx(self) -> Transaction:
+        """A's transaction, which begins by itself."""
+        if self.a is None:
+            self.a = Transaction()
+        return self.a
+
+    def view(self, doc: int) -> Doc | None:
+        """A document that A holds, or has made, as A sees it."""
+        known = self.engine.visible()
+        if self.a is None:
+            return known.get(doc)
+        for layer in (self.a.pending, self.a.flushed, self.a.read):
+            if doc in layer:
+                return layer[doc]
+        return known.get(doc)
+
+    @property
+    def mine(self) -> set[int]:
+        """The documents of which A knows what they are."""
+        return set() if self.a is None else {*self.a.held, *self.a.born}
+
+    # What A does
+
+    def lock(self, docs: Sequence[int], lock: LockOptions, *, as_set: bool) -> Failure:
+        """As one document after the other, or as a set: all in one statement, checked after."""
+        if self.dead:
+            return PendingRollbackError
+        held = {} if self.a is None else self.a.held
+        upgrade = any(lock is ForUpdate and held.get(doc, lock) is not lock for doc in docs)
+        wanted = [doc for doc in docs if doc not in held or _weaker(held[doc], lock)]
+        if not as_set and upgrade:
+            return LockUpgradeRefused
+        if not as_set and not wanted:
+            return None
+        if not as_set and self.a is not None and self.a.unsaved.intersection(wanted):
+            self.ended_badly = self.a.forgetful  # the database had to be asked, under the lock
+            return UnsavedChanges
+        opens = self.a is None
+        failure = self.engine.take(wanted, lock, self.b, nested=self.nested)
+        if failure is None:
+            return self._granted(wanted, lock, upgrade=upgrade)
+        if failure is not WrongIsolation and opens:
+            self.roll_back()
+        elif failure is not WrongIsolation:
+            self.tx.dead_at = len(self.tx.savepoints)
+        return failure
+
+    def _granted(self, docs: Sequence[int], lock: LockOptions, *, upgrade: bool) -> Failure:
+        unsaved = self.tx.unsaved.intersection(docs)
+        for doc in docs:
+            found = self.view(doc)
+            if found is not None:
+                self.tx.held.setdefault(doc, lock)
+                if lock is not ForUpdate and not self.tx.may_write(doc):
+                    self.tx.read[doc] = found
+        self.ended_badly = upgrade or bool(unsaved)
+        return LockUpgradeRefused if upgrade else UnsavedChanges if unsaved else None
+
+    def read(self) -> None:
+        """A plain read."""
+        _ = self.tx
+        self.engine.read(nested=self.nested)
+
+    def change(self, what: Action, docs: dict[int, Doc]) -> None:
+        """Not flushed yet."""
+        tx = self.tx
+        for doc, changed in after(docs, what).items():
+            if doc in self.mine:
+                tx.pending[doc] = changed
+            if not tx.may_write(doc):
+                tx.unlawful.add(doc)
+
+    def create(self, doc: int, made: Doc) -> None:
+        """And flush."""
+        self.tx.born.add(doc)
+        self.tx.pending[doc] = made
+        self.flush()
+        self.engine.wrote()
+
+    def flush(self) -> Failure:
+        if self.a is None or not self.a.unsaved:
+            return None
+        if self.engine.read_only:
+            return WrongIsolation
+        if self.a.unlawful:
+            return UnlockedWrite
+        self.a.flushed |= self.a.pending
+        self.a.pending.clear()
+        return None
+
+    def begin(self) -> None:
+        self.tx.by_begin = True
+
+    def savepoint(self) -> Failure:
+        failure = self.flush()
+        if failure is None:
+            tx = self.tx
+            marks = dict(tx.held), dict(tx.flushed), frozenset(tx.born), len(self.promises)
+            tx.savepoints.append(Savepoint(*marks))
+            self.engine.savepoint()
+        return failure
+
+    def roll_back_to(self, number: int) -> None:
+        tx = self.tx
+        mark = tx.savepoints[number]
+        del tx.savepoints[number:], self.promises[mark.promises :]
+        tx.held, tx.flushed, tx.born = dict(mark.held), dict(mark.flushed), set(mark.born)
+        tx.read = {doc: read for doc, read in tx.read.items() if doc in tx.held}
+        tx.pending.clear()
+        tx.unlawful.clear()
+        tx.dead_at = None
+
+    def release(self, number: int) -> Failure:
+        failure = self.flush()
+        if failure is None:
+            del self.tx.savepoints[number:]
+        return failure
+
+    def commit(self) -> Failure:
+        if self.dead:
+            return PendingRollbackError
+        failure = self.flush()
+        if failure is None:
+            if self.a is not None:
+                self.committed = {**self.committed, **self.a.flushed}
+            self.kept += self.promises
+            self.roll_back()
+        return failure
+
+    def save_changes(self) -> Failure:
+        if self.dead:
+            return PendingRollbackError
+        ends = self.a is not None and not self.a.by_begin and not self.a.savepoints
+        return self.commit() if ends else self.flush()
+
+    def release_locks(self) -> Failure:
+        if self.a is not None and (self.a.by_begin or self.a.savepoints):
+            return LockMisuse
+        if self.a is not None:
+            self.roll_back()
+        return None
+
+    def roll_back(self) -> None:
+        self.a = None
+        self.promises = []
+        self.ended_badly = False
+        self.engine = self._new_engine()
+
+    # What B does
+
+    def b_lock(self, doc: int) -> Failure:
+        """A failure ends B's transaction."""
+        held = {} if self.a is None else self.a.held_at_server
+        if (self.b is None or doc not in self.b) and self.engine.refuses_b(doc, held):
+            self.b = None
+            return LockNotAvailable
+        self.b = {} if self.b is None else self.b
+        if doc in self.committed:
+            self.b.setdefault(doc, self.committed[doc])
+        return None
+
+    def b_commit(self) -> Failure:
+        failed = self.engine.fails_commit_of_b()
+        if not failed:
+            self.committed = {**self.committed, **(self.b or {})}
+        self.b = None
+        return LockNotAvailable if failed else None
+
+
+def _weaker(held: LockOptions, lock: LockOptions) -> bool:
+    return _STRENGTH.index(held) < _STRENGTH.index(lock)
+
+
+# --------------------------------------------------------------------------------------------------
+# The tests.
+
+T = TypeVar("T")
+
+
+class Base(DeclarativeBase):
+    """Tables of the machine's own."""
+
+
+def _key() -> Mapped[int]:
+    return mapped_column(primary_key=True, autoincrement=False)
+
+
+@document(parts=("lines", "lines.taxes"))
+class Order(Base):
+    __tablename__ = "sm_order"
+    id: Mapped[int] = _key()
+    total: Mapped[int]
+    lines: Mapped[list[Line]] = relationship(back_populates="order", cascade="all, delete-orphan")
+
+
+class Line(Base):
+    __tablename__ = "sm_line"
+    id: Mapped[int] = _key()
+    order_id: Mapped[int] = mapped_column(ForeignKey("sm_order.id"), index=True)
+    value: Mapped[int]
+    order: Mapped[Order] = relationship(back_populates="lines")
+    taxes: Mapped[list[Tax]] = relationship(back_populates="line", cascade="all, delete-orphan")
+
+
+class Tax(Base):
+    __tablename__ = "sm_tax"
+    id: Mapped[int] = _key()
+    line_id: Mapped[int] = mapped_column(ForeignKey("sm_line.id"), index=True)
+    value: Mapped[int]
+    line: Mapped[Line] = relationship(back_populates="taxes")
+
+
+TABLES: tuple[type[Base], ...] = (Order, Line, Tax)
+
+# A wait is a failure: with everything asked for at once, nobody has to.
+_NEVER_WAIT: dict[str, Any] = {
+    "sqlite": {"timeout": 0},
+    "postgresql": {"options": "-c lock_timeout=2000"},
+}
+
+
+class World:
+    """One database, and a connection that looks at it from outside."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        database.create(Base.metadata)
+        self.engine = database.engine(connect_args=_NEVER_WAIT[database.name])
+        self._observer = database.observer().connect()
+
+    def close(self) -> None:
+        self._observer.close()
+
+    def session(self) -> LockingSession:
+        return LockingSession(self.engine, autoflush=False)
+
+    def refill(self, docs: Docs) -> None:
+        with self.engine.begin() as connection:
+            for entity in reversed(TABLES):
+                connection.execute(sa.delete(entity))
+            with Session(connection, join_transaction_mode="rollback_only") as session:
+                for number, doc in docs.items():
+                    session.add(made(number, doc))
+                session.flush()
+                session.commit()
+
+    def committed(self) -> dict[int, Doc]:
+        """The documents as everybody else sees them."""
+        return read_rows(self._observer)
+
+
+def made(number: int, doc: Doc) -> Order:
+    """A new document."""
+    lines = [
+        Line(
+            id=line,
+            value=value,
+            taxes=[Tax(id=tax, value=v) for tax, (at, v) in doc.taxes.items() if at == line],
+        )
+        for line, value in doc.lines.items()
+    ]
+    return Order(id=number, total=doc.total, lines=lines)
+
+
+def read_rows(bind: sa.Connection | Session) -> dict[int, Doc]:
+    """All documents, read by statements that know nothing of objects."""
+    headers = bind.execute(sa.select(Order.id, Order.total)).all()
+    lines = bind.execute(sa.select(Line.id, Line.order_id, Line.value)).all()
+    taxes = bind.execute(sa.select(Tax.id, Tax.line_id, Tax.value)).all()
+    of_line = {line: order for line, order, _ in lines}
+    return {
+        header: Doc(
+            total,
+            {line: value for line, order, value in lines if order == header},
+            {tax: (line, value) for tax, line, value in taxes if of_line[line] == header},
+        )
+        for header, total in headers
+    }
+
+
+def plain(session: Session, number: int) -> Order | None:
+    """Read without a lock; always sends a statement."""
+    whole = selectinload(Order.lines).selectinload(Line.taxes)
+    return session.scalars(sa.select(Order).where(Order.id == number).options(whole)).one_or_none()
+
+
+def seen(order: Order) -> Doc:
+    """The document as the program has it; what is not loaded is loaded."""
+    lines = {line.id: line.value for line in order.lines}
+    taxes = {tax.id: (line.id, tax.value) for line in order.lines for tax in line.taxes}
+    return Doc(order.total, lines, taxes)
+
+
+def perform(session: Session, what: Action) -> None:
+    """Do it to the objects; nothing is flushed."""
+    header, target = session.get_one(Order, what.doc), session.get_one(Order, what.to)
+    line, other = _found(session, Line, what.line), _found(session, Line, what.other)
+    tax, number = _found(session, Tax, what.tax), what.number
+    if what.kind is Kind.ADD:
+        if number % 2:
+            header.lines.append(Line(id=number, value=number))
+        else:
+            session.add(Line(id=number, value=number, order=header))
+        header.total += number
+    elif what.kind is Kind.TAX and tax:
+        tax.value = number
+    elif what.kind is Kind.MOVE_TAX and tax and other:
+        assert tax.line is not other  # loads it: SQLAlchemy takes the tax out of what it knows
+        tax.line = other
+    elif what.kind is Kind.SHIFT and line and other:
+        line.value -= number
+        other.value += number
+    elif what.kind is Kind.NEW_TAX and line:
+        line.taxes.append(Tax(id=number, value=number))
+    elif what.kind is Kind.VALUE and line:
+        header.total += number - line.value
+        line.value = number
+    elif what.kind is Kind.REMOVE and line:
+        header.total -= line.value
+        header.lines.remove(line)
+    elif what.kind is Kind.MOVE and line:
+        header.total -= line.value
+        target.total += line.value
+        assert line.order is header
+        line.order = target
+    else:
+        raise AssertionError(what)
+
+
+def _found(session: Session, entity: type[T], ident: int) -> T | None:
+    """An object that is persistent, or pending."""
+    new = (one for one in session.new if isinstance(one, entity) and one.id == ident)  # type: ignore[attr-defined]
+    return next(new, None) or session.get(entity, ident)
+
+
+# --------------------------------------------------------------------------------------------------
+# The objects that a session has in memory, looked at without loading anything.
+
+
+def disagreements(session: Session, views: Mapping[int, Doc | None]) -> Iterator[str]:
+    """Yield the loaded attributes of these documents that are not as they should be."""
+    for number, view in views.items():
+        assert view is not None
+        yield from _of_object(session, Order, number, total=view.total, lines=set(view.lines))
+        for line, value in view.lines.items():
+            taxes = {tax for tax, (at, _) in view.taxes.items() if at == line}
+            yield from _of_object(session, Line, line, value=value, order=number, taxes=taxes)
+        for tax, (line, value) in view.taxes.items():
+            yield from _of_object(session, Tax, tax, value=value, line=line)
+
+
+def _of_object(session: Session, entity: Any, ident: int, **expected: object) -> Iterator[str]:
+    instance = session.identity_map.get(session.identity_key(entity, ident))
+    loaded = {} if instance is None else inspect(instance).dict
+    for name, value in expected.items():
+        if name in loaded and (found := _plain(loaded[name])) != value:
+            yield f"{entity.__name__} {ident}: {name} is {found}, should be {value}"
+
+
+def _plain(value: Any) -> object:
+    if isinstance(value, list):
+        return {one.id for one in value}
+    return value.id if isinstance(value, (Order, Line)) else value
+
+
+Unsaved = set[tuple[object, ...]]
+
+
+def unsaved(session: Session) -> Unsaved:
+    """The pending changes: of each object and attribute, what was set, added and removed."""
+    found: Unsaved = set()
+    for instance in [*session.new, *session.dirty, *session.deleted]:
+        whose = _named(instance)
+        for attribute in inspect(instance).attrs:
+            history, name = attribute.history, attribute.key
+            removed = history.deleted if name in ("lines", "taxes") else ()
+            found |= {(*whose, name, "added", _of(value)) for value in history.added or ()}
+            found |= {(*whose, name, "removed", _of(value)) for value in removed or ()}
+    return found
+
+
+def _of(value: Any) -> str:
+    return " ".join(map(str, _named(value)))
+
+
+def _named(value: Any) -> tuple[str, object]:
+    state = inspect(value, raiseerr=False)
+    if state is None:
+        return type(value).__name__, value
+    return type(value).__name__, state.identity[0] if state.identity else value.id
+
+
+# --------------------------------------------------------------------------------------------------
+# The tests.
 
 FIRST = {1: Doc(30, {11: 10, 12: 20}, {111: (11, 1)}), 2: Doc(5, {21: 5}, {211: (21, 2)})}
 NEW = 3  # the document that A may create

@@ -23,11 +23,11 @@ from sa_doclock.tools.cli.workload import (
     run,
     runner,
 )
-from sa_doclock.tools.cli.workload.plan import Step
+from sa_doclock.tools.cli.workload.run_plan import WorkloadStep
 from sa_doclock.tools.cli.workload.runner import (
     CHANGES,
     History,
-    Tally,
+    RunTally,
     Worker,
     broken_documents,
     percentile,
@@ -95,7 +95,7 @@ def test_an_operation_leaves_a_right_total(
     operation: Operation, before: dict[str, int], value: int, after: dict[str, int]
 ) -> None:
     changed = document(**before)
-    CHANGES[operation](changed, Step(operation, 0, "N0", "N1", value))
+    CHANGES[operation](changed, WorkloadStep(operation, 0, "N0", "N1", value))
     assert changed.values() == after
     assert changed.total == sum(after.values())
 
@@ -121,7 +121,7 @@ def test_percentiles_are_values_that_were_measured() -> None:
 
 
 def test_errors_are_counted_by_class_with_the_first_message() -> None:
-    tally, other = Tally(), Tally()
+    tally, other = RunTally(), RunTally()
     tally.note_error(DeadlockDetected("first\nsecond line"))
     tally.note_error(DeadlockDetected("later"))
     other.note_error(ValueError(""))

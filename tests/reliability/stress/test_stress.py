@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from sa_doclock import LockOptions
 from sa_doclock.tools.cli.database import open_database
-from sa_doclock.tools.cli.workload import Operation, Outcome, Plan, fresh_tables, run
+from sa_doclock.tools.cli.workload import Operation, Plan, RunOutcome, fresh_tables, run
 from tests.support.databases import Database
 
 READS = {"shared": LockOptions.SharedRead, "snapshot": LockOptions.SnapshotRead}
@@ -37,7 +37,7 @@ both_writers = pytest.mark.parametrize("details_only", WRITERS.values(), ids=WRI
 both_ways = pytest.mark.parametrize("whole", WAYS.values(), ids=WAYS)
 
 
-def summary(outcome: Outcome) -> str:
+def summary(outcome: RunOutcome) -> str:
     tally = outcome.tally
     return (
         f"{tally.done} of {outcome.plan.total_steps} done, {tally.broken_reads} broken reads, "

@@ -25,6 +25,8 @@ from tests.sql.tds.model import Session
 from tests.sql.tds.server import TDSServer, said
 from tests.sql.tds.test_drivers import assert_locks_again
 
+pytestmark = pytest.mark.each_value
+
 
 def _change(session: LockingSession) -> None:
     session.get_one(Order, 1).total = 9

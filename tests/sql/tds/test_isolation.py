@@ -27,6 +27,8 @@ from tests.sql.tds.engines import ENGINES
 from tests.sql.tds.model import READ_COMMITTED, SNAPSHOT
 from tests.sql.tds.server import TDSServer, said
 
+pytestmark = pytest.mark.each_value
+
 SET_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL SNAPSHOT"
 READERS = (LockOptions.SharedRead, LockOptions.SnapshotRead)
 each_reader = pytest.mark.parametrize("lock", READERS)

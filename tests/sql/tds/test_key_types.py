@@ -45,6 +45,8 @@ from tests.sql.tds.engines import ENGINES
 from tests.sql.tds.model import ROW, Table
 from tests.sql.tds.server import TDSServer, said
 
+pytestmark = pytest.mark.each_value
+
 FOR_UPDATE = LockOptions.ForUpdate
 
 

@@ -27,6 +27,8 @@ from tests.sql.tds.engines import ENGINES
 from tests.sql.tds.server import TDSServer, said
 from tests.sql.tds.test_drivers import assert_locks_again
 
+pytestmark = pytest.mark.each_value
+
 SENDS = {"freetds": ["rollback and begin"], "odbc18": []}
 FAILS: Mapping[str, AbstractContextManager[object]] = {
     "freetds": pytest.raises(DBAPIError, match=r"\(3903\)"),

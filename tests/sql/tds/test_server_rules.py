@@ -30,6 +30,8 @@ from tests.sql.tds.model import OFF, READ_COMMITTED, SNAPSHOT, Database, Setting
 from tests.sql.tds.model import Session as ModelSession
 from tests.sql.tds.server import TDSServer, said
 
+pytestmark = pytest.mark.each_value
+
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 SKIP = LockOptions.ForUpdate | LockOptions.SkipLocked
 NO_WAIT = LockOptions.ForUpdate | LockOptions.NoWait

@@ -30,6 +30,8 @@ from tests.sql.tds.answers import Refused
 from tests.sql.tds.model import ROW, Locked, Table, locked
 from tests.sql.tds.server import TDSServer
 
+pytestmark = pytest.mark.each_value
+
 ORDER, CONTRACT, LEASE, LINE, TICKET = (
     "shop_order",
     "shop_contract",

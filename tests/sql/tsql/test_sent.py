@@ -20,7 +20,7 @@ from lab.tsql.live import SentStatements
 from lab.tsql.texts import METHODS, statements, with_parameters
 from sa_doclock import LockingSession, LockOptions, claim_each, lock_waits
 from sa_doclock.alembic import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp
-from sa_doclock.guard.targets import targets_of
+from sa_doclock.guard.targets import Write, targets_of
 from sa_doclock.guard.touched import select_number, touched_rows
 from tests.docs.pages import blocks_of
 from tests.integration.alembic.scripted import Server, migrating
@@ -84,9 +84,9 @@ def of_the_guard() -> Iterator[str]:
     for statement, parameters in STATEMENTS_OF_TABLES.values():
         if parameters is not None or isinstance(statement, Insert):
             continue
-        asked: list[Select[Any]] = [select_number(statement)]
-        for target in targets_of(statement, None):
-            touched = touched_rows(statement, target)
+        asked: list[Select[Any]] = [select_number(Write(statement))]
+        for target in targets_of(Write(statement)):
+            touched = touched_rows(Write(statement), target)
             asked += [] if touched is None else [touched.select_counted()]
         yield from (str(one.compile(dialect=dialect)) for one in asked)
 

@@ -7,8 +7,8 @@ It needs neither typer nor rich, so that a test can call it::
     assert outcome.ok
 """
 
-from .plan import Operation, Plan
-from .runner import Outcome, check_locks, percentile, run
+from .run_plan import Operation, Plan
+from .runner import RunOutcome, check_locks, percentile, run
 from .tables import (
     NAMES,
     TABLE_NAMES,

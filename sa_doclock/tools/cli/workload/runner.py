@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import sessionmaker
 
 from .... import DeadlockDetected, DocLockError, LockingSession
-from .plan import Operation, Plan, Step
+from .run_plan import Operation, Plan, WorkloadStep
 from .tables import LARGEST, Detail, Document, State, fill, first_line
 
 
@@ -27,24 +27,24 @@ class ErrorKind:
 
 
 @dataclass
-class Tally:
+class RunTally:
     """The counts of one thread, or of all."""
 
     waits: dict[Operation, list[float]] = field(default_factory=dict)
-    """Seconds from asking for a document to having it, of each operation that was done."""
+    """Seconds from requesting a document to getting it, for each completed operation."""
     broken_reads: int = 0
     """Reads whose details did not add up to the total."""
     stale_reads: int = 0
     """Locked reads that were older than their lock."""
     retries: int = 0
-    """Operations that were run again after an error which that may help."""
+    """Operations that were retried after an error that a retry may cure."""
     errors: dict[str, ErrorKind] = field(default_factory=dict)
-    """Every attempt that failed, by class, whether or not it was run again."""
+    """Every failed attempt by class, whether or not it was retried."""
 
     @property
     def done(self) -> int:
-        """The operations that were done."""
-        return sum(map(len, list(self.waits.values())))  # its thread may add to it meanwhile
+        """The number of completed operations."""
+        return sum(map(len, list(self.waits.values())))  # its thread may be adding to it
 
     @property
     def wrong_reads(self) -> int:
@@ -74,7 +74,7 @@ class Tally:
         name = type(error).__name__
         self.errors.setdefault(name, ErrorKind(0, first_line(error))).count += 1
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: RunTally) -> None:
         """Add the count of another thread, which may still be counting."""
         for operation, waits in list(other.waits.items()):
             self.waits.setdefault(operation, []).extend(waits)
@@ -86,7 +86,7 @@ class Tally:
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """The smallest value that this percentage of all does not exceed; None of nothing."""
+    """The smallest value that this percentage does not exceed; None without values."""
     if not values:
         return None
     rank = math.ceil(percent / 100 * len(values))
@@ -94,10 +94,10 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 ATTEMPTS = 4
-"""The tries of an operation whose errors say that it may succeed."""
+"""The attempts of an operation whose errors say that a retry may succeed."""
 
 
-def _upsert(document: Document, step: Step) -> None:
+def _upsert(document: Document, step: WorkloadStep) -> None:
     for detail in document.details:
         if detail.name == step.name:
             detail.value = step.value
@@ -107,7 +107,7 @@ def _upsert(document: Document, step: Step) -> None:
     document.add_up()
 
 
-def _delete(document: Document, step: Step) -> None:
+def _delete(document: Document, step: WorkloadStep) -> None:
     for detail in document.details:
         if detail.name == step.name:
             document.details.remove(detail)
@@ -115,8 +115,8 @@ def _delete(document: Document, step: Step) -> None:
     document.add_up()
 
 
-def _move(document: Document, step: Step) -> None:
-    """Move up to ``step.value``, as far as both details stay within their range."""
+def _move(document: Document, step: WorkloadStep) -> None:
+    """Move up to ``step.value``, within the range of both details."""
     details = {detail.name: detail for detail in document.details}
     source, target = details[step.name], details[step.other]
     moved = min(step.value, source.value, LARGEST - target.value)
@@ -124,7 +124,7 @@ def _move(document: Document, step: Step) -> None:
     target.value += moved
 
 
-CHANGES: Final[Mapping[Operation, Callable[[Document, Step], None]]] = {
+CHANGES: Final[Mapping[Operation, Callable[[Document, WorkloadStep], None]]] = {
     Operation.UPSERT: _upsert,
     Operation.DELETE: _delete,
     Operation.MOVE: _move,
@@ -133,14 +133,14 @@ CHANGES: Final[Mapping[Operation, Callable[[Document, Step], None]]] = {
 
 
 class History:
-    """The states of one document, to tell whether a read is older than its lock.
+    """The states of one document, to detect a read that is older than its lock.
 
-    A sum that stays the same cannot show that a reader has old details.  So a writer that holds
-    the lock announces the state that it is about to commit, and reports the commit.  A reader may
-    see the state that was newest when it asked, or any later one.
+    A sum that stays the same cannot show that a reader has old details.  So a writer that holds the
+    lock announces the state that it is about to commit, and reports the commit.  A reader may see
+    the state that was newest when it asked, or any later one.
 
-    The history needs no lock of its own: only the holder of the document's lock announces, and a
-    newest state that two threads count wrongly is an older one, which excuses more.
+    The history needs no lock: only the holder of the document's lock announces, and if two threads
+    miscount the newest state, it is an older one, which excuses more.
     """
 
     def __init__(self, first: State) -> None:
@@ -149,12 +149,12 @@ class History:
         """The number of the newest state that is certainly committed."""
 
     def announce(self, state: State) -> int:
-        """Note a transaction that is about to be committed; return its number."""
+        """Record a transaction that is about to commit; return its number."""
         self._states.append(state)
         return len(self._states) - 1
 
     def committed(self, number: int) -> None:
-        """The commit of this state has returned; a later one may have overtaken it."""
+        """Record that the commit of this state returned; a later one may have overtaken it."""
         self.newest = max(self.newest, number)
 
     def has_been(self, state: State, since: int) -> bool:
@@ -166,31 +166,31 @@ class History:
 class Worker:
     """One thread of a run, with its counts.
 
-    :param histories: of every document, by its number.
+    :param histories: by document number.
     """
 
     sessions: Callable[[], LockingSession]
     plan: Plan
     histories: Mapping[int, History]
     stop: Event
-    tally: Tally = field(default_factory=Tally)
+    tally: RunTally = field(default_factory=RunTally)
 
     def work(self, thread: int, engine: Engine, start: Barrier) -> None:
         """Wait until every thread is connected; then take the steps of this one."""
         try:
-            with engine.connect():  # held meanwhile: every thread makes one of its own
+            with engine.connect():  # held so that every thread gets its own connection
                 start.wait()
             for step in self.plan.steps(thread):
                 if self.stop.is_set():
                     break
                 self._take(step)
         except BrokenBarrierError:
-            pass  # another thread could not connect, and says why
+            pass  # another thread could not connect, and reports it
         except Exception as error:  # noqa: BLE001  # a thread has nobody to raise it to
             start.abort()
             self.tally.note_error(error)
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: WorkloadStep) -> None:
         for attempt in range(ATTEMPTS):
             self.tally.retries += attempt > 0
             try:
@@ -202,7 +202,7 @@ class Worker:
             else:
                 return
 
-    def _attempt(self, step: Step) -> None:
+    def _attempt(self, step: WorkloadStep) -> None:
         with self.sessions() as session:
             document, waited = self._read(session, step)
             if step.operation is Operation.LOAD:
@@ -211,23 +211,23 @@ class Worker:
                 self._change(session, document, step)
         self.tally.waits.setdefault(step.operation, []).append(waited)
 
-    def _read(self, session: LockingSession, step: Step) -> tuple[Document, float]:
+    def _read(self, session: LockingSession, step: WorkloadStep) -> tuple[Document, float]:
         history = self.histories[step.document]
         newest = history.newest
         began = perf_counter()
         read = session.get_document if self.plan.whole else session.get_entity
         document = read(Document, step.document, self.plan.lock_of(step.operation))
         waited = perf_counter() - began
-        assert document is not None  # no operation deletes one
+        assert document is not None  # no operation deletes a document
         total = document.total
-        sleep(0)  # another thread may come in between, with locks and without
+        sleep(0)  # lets another thread in, with and without locks
         details = document.values()
         self.tally.broken_reads += total != sum(details.values())
-        # Without locks, the order of announcing is not that of committing.
+        # Without locks, announcements and commits may come in different orders.
         self.tally.stale_reads += self.plan.locks and not history.has_been(details, newest)
         return document, waited
 
-    def _change(self, session: LockingSession, document: Document, step: Step) -> None:
+    def _change(self, session: LockingSession, document: Document, step: WorkloadStep) -> None:
         history = self.histories[step.document]
         CHANGES[step.operation](document, step)
         number = history.announce(document.values())
@@ -235,11 +235,11 @@ class Worker:
         history.committed(number)
 
 
-_LOOK_AGAIN = 0.1  # seconds; a join without a limit would not hear Ctrl-C on Windows
+_LOOK_AGAIN = 0.1  # seconds; on Windows, a join without a limit ignores Ctrl-C
 
 
 class BrokenDocument(NamedTuple):
-    """A document that the run has left with a wrong total."""
+    """A document that the run left with a wrong total."""
 
     number: int
     total: int
@@ -247,11 +247,11 @@ class BrokenDocument(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """The result of a run."""
 
     plan: Plan
-    tally: Tally
+    tally: RunTally
     broken_documents: tuple[BrokenDocument, ...]
     seconds: float
     interrupted: bool
@@ -273,7 +273,7 @@ class Outcome:
 def check_locks(engine: Engine, plan: Plan) -> None:
     """Take every kind of lock once.
 
-    :raises LockNotSupported: the database cannot give it; the text has the cure.
+    :raises LockNotSupported: the database does not have it; the message says what to do.
     """
     for lock in {plan.lock_of(operation) for operation in plan.operations}:
         with LockingSession(engine) as session:
@@ -281,15 +281,15 @@ def check_locks(engine: Engine, plan: Plan) -> None:
 
 
 def run(
-    engine: Engine, plan: Plan, watch: Callable[[Tally], None] | None = None, **options: Any
-) -> Outcome:
-    """Carry out the plan in tables that are there (see ``fresh_tables``); fill them before.
+    engine: Engine, plan: Plan, watch: Callable[[RunTally], None] | None = None, **options: Any
+) -> RunOutcome:
+    """Execute the plan in existing, filled tables (see ``fresh_tables``).
 
-    An error of a thread is counted, never raised.  Ctrl-C ends the run after the operations
-    that are under way; the outcome says so.
+    Errors of a thread are counted, never raised.  Ctrl-C ends the run after the current operations;
+    the outcome says so.
 
     :param engine: its pool must have a connection for every thread.
-    :param watch: called in this thread, some times in a second.
+    :param watch: called in this thread, several times a second.
     :param options: of LockingSession, such as a gate.
     """
     first = plan.first_states()
@@ -313,16 +313,16 @@ def run(
     tally = _total(workers)
     try:
         broken = broken_documents(engine)
-    except DBAPIError as error:  # the server has gone; the counts are still worth printing
+    except DBAPIError as error:  # the server is gone; the counts are still useful
         tally.note_error(error)
         broken = ()
-    return Outcome(plan, tally, broken, seconds, interrupted)
+    return RunOutcome(plan, tally, broken, seconds, interrupted)
 
 
 def _carry_out(
     threads: Sequence[Thread], halt: Callable[[], None], look: Callable[[], object]
 ) -> bool:
-    """Run the threads to their end; return whether Ctrl-C came first."""
+    """Run the threads to their end; return whether Ctrl-C stopped them."""
     try:
         for thread in threads:
             thread.start()
@@ -335,20 +335,20 @@ def _carry_out(
     finally:
         halt()
         for thread in threads:
-            if thread.ident is not None:  # else it was never started
+            if thread.ident is not None:  # otherwise it never started
                 thread.join()
     return False
 
 
-def _total(workers: Sequence[Worker]) -> Tally:
-    total = Tally()
+def _total(workers: Sequence[Worker]) -> RunTally:
+    total = RunTally()
     for worker in workers:
         total.add(worker.tally)
     return total
 
 
 def broken_documents(engine: Engine) -> tuple[BrokenDocument, ...]:
-    """The documents that are wrong in the database, read by one statement when all is quiet."""
+    """The documents that are wrong in the database, read by one statement after the run."""
     values = func.coalesce(func.sum(Detail.value), 0)
     documents = (
         select(Document.id, Document.total, values)

@@ -12,7 +12,7 @@ from sqlalchemy.exc import NoResultFound, PendingRollbackError
 from sa_doclock import LockingSession, LockOptions, run_transaction
 from tests.support.models import Customer, Order
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.own_logic, pytest.mark.read_committed]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = LockingSession

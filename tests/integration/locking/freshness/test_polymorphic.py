@@ -22,6 +22,8 @@ from tests.support.actors import Actor
 from tests.support.models import Contract, Lease, Line, Order
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.each_value
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 _orders: Any = Order.__table__
 _lines: Any = Line.__table__

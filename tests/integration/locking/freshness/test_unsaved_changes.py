@@ -25,7 +25,7 @@ from tests.support.models import (
     Voucher,
 )
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.own_logic, pytest.mark.quick]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 

@@ -74,6 +74,7 @@ USES: dict[str, Callable[[Session], object]] = {
 }
 
 
+@pytest.mark.own_logic
 @pytest.mark.parametrize("use", USES)
 def test_the_next_use_ends_it(
     session: Session, other: Session, elsewhere: Run, clock: Clock, use: str
@@ -99,6 +100,7 @@ def test_the_next_use_ends_it(
     assert elsewhere(TOTALS) == [(32,), (5,)]
 
 
+@pytest.mark.own_logic
 def test_held_locks_are_none_from_then_on(session: Session, clock: Clock) -> None:
     change(session)
     assert session.held_locks
@@ -108,6 +110,7 @@ def test_held_locks_are_none_from_then_on(session: Session, clock: Clock) -> Non
         session.commit()
 
 
+@pytest.mark.own_logic
 def test_in_time(session: Session, elsewhere: Run, clock: Clock) -> None:
     change(session)
     clock.put_forward(LONG / 2)
@@ -120,6 +123,7 @@ def test_in_time(session: Session, elsewhere: Run, clock: Clock) -> None:
     assert elsewhere(TOTALS) == [(31,), (6,)]
 
 
+@pytest.mark.own_logic
 def test_what_is_no_lock_has_no_limit(session: Session, clock: Clock) -> None:
     session.get_one(Order, 1)
     clock.put_forward()
@@ -131,6 +135,7 @@ def test_what_is_no_lock_has_no_limit(session: Session, clock: Clock) -> None:
     assert session.held_locks
 
 
+@pytest.mark.own_logic
 def test_after_what_was_flushed_before(session: Session, elsewhere: Run, clock: Clock) -> None:
     change(session)
     session.flush()
@@ -141,6 +146,7 @@ def test_after_what_was_flushed_before(session: Session, elsewhere: Run, clock: 
     assert elsewhere(TOTALS) == [(30,), (5,)]
 
 
+@pytest.mark.own_logic
 def test_rollback_and_close_meet_no_error(session: Session, other: Session, clock: Clock) -> None:
     for end in (session.rollback, session.release_locks, session.close):
         change(session)
@@ -174,6 +180,7 @@ def in_savepoint(session: Session, clock: Clock) -> None:
         session.flush()
 
 
+@pytest.mark.own_logic
 @pytest.mark.parametrize("block", [in_locked, in_begin, in_documents])
 def test_a_block(
     session: Session, elsewhere: Run, clock: Clock, block: Callable[[Session, Clock], None]
@@ -184,6 +191,7 @@ def test_a_block(
     assert elsewhere(TOTALS) == [(30,), (5,)]
 
 
+@pytest.mark.own_logic
 def test_an_error_of_the_program_comes_out(session: Session, clock: Clock) -> None:
     def fail(block: Any) -> None:
         with block:
@@ -197,6 +205,7 @@ def test_an_error_of_the_program_comes_out(session: Session, clock: Clock) -> No
         fail(session.begin())
 
 
+@pytest.mark.own_logic
 def test_in_a_savepoint(session: Session, elsewhere: Run, clock: Clock) -> None:
     session.add(Customer(id=9, name="tag"))
     with pytest.raises(LockLost):
@@ -208,6 +217,7 @@ def test_in_a_savepoint(session: Session, elsewhere: Run, clock: Clock) -> None:
     assert elsewhere(sa.select(Customer.id).where(Customer.id == 9)) == []
 
 
+@pytest.mark.own_logic
 def test_a_savepoint_that_was_rolled_back_holds_nothing(session: Session, clock: Clock) -> None:
     with session.begin_nested() as savepoint:
         change(session)
@@ -217,6 +227,7 @@ def test_a_savepoint_that_was_rolled_back_holds_nothing(session: Session, clock:
     session.commit()
 
 
+@pytest.mark.own_logic
 def test_run_transaction_does_not_repeat_it(
     session_factory: sessionmaker[Session], elsewhere: Run, clock: Clock
 ) -> None:
@@ -232,6 +243,7 @@ def test_run_transaction_does_not_repeat_it(
     assert elsewhere(TOTALS) == [(30,), (5,)]
 
 
+@pytest.mark.own_logic
 def test_a_claim(session_factory: sessionmaker[Session], elsewhere: Run, clock: Clock) -> None:
     def work() -> None:
         for claim in claim_each(session_factory, sa.select(Order).where(Order.id == 1)):
@@ -244,6 +256,7 @@ def test_a_claim(session_factory: sessionmaker[Session], elsewhere: Run, clock: 
     assert elsewhere(TOTALS) == [(30,), (5,)]
 
 
+@pytest.mark.own_logic
 def test_several_documents_and_a_key(session: Session, clock: Clock) -> None:
     session.lock_key("a")
     session.get_entities(Order, [1, 2], ForUpdate)
@@ -255,6 +268,7 @@ def test_several_documents_and_a_key(session: Session, clock: Clock) -> None:
     assert (caught.value.entity, caught.value.ident) == (None, "a")
 
 
+@pytest.mark.own_logic
 def test_the_records(session: Session, clock: Clock) -> None:
     with recorded_locks() as locks:
         change(session)
@@ -410,6 +424,7 @@ def test_without_it_nothing_is_set(engine: sa.Engine, database: Database) -> Non
 # The arguments
 
 
+@pytest.mark.own_logic
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("name", ["hold_limit", "warn_held_after"])
 def test_bad_input(engine: sa.Engine, name: str) -> None:
@@ -422,12 +437,14 @@ def test_bad_input(engine: sa.Engine, name: str) -> None:
     Session(engine, **{name: timedelta(seconds=1)}).close()  # type: ignore[arg-type]
 
 
+@pytest.mark.own_logic
 @pytest.mark.databases("sqlite")
 def test_no_time_at_all(engine: sa.Engine) -> None:
     with pytest.raises(ValueError, match="hold_limit must be more than 0"):
         Session(engine, hold_limit=0)
 
 
+@pytest.mark.own_logic
 @pytest.mark.databases("sqlite")
 def test_a_scoped_session(session_factory: sessionmaker[Session], clock: Clock) -> None:
     scoped = LockingScopedSession(session_factory)

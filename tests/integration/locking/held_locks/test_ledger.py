@@ -17,6 +17,8 @@ from sa_doclock.dialects import strategy_for
 from sa_doclock.dialects.base import LockWaits, ServerHoldLimit
 from tests.support.models import Lease, Order
 
+pytestmark = pytest.mark.each_value
+
 # --------------------------------------------------------------------------------------------------
 # A session that nobody has any more is freed at once, as SQLAlchemy's own is.
 

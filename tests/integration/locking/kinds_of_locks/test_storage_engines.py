@@ -19,7 +19,7 @@ from sa_doclock.dialects import table_answers
 from tests.support.databases import Database
 from tests.support.models import Customer, Lease, Order
 
-pytestmark = pytest.mark.databases("mysql", "mariadb")
+pytestmark = [pytest.mark.each_value, pytest.mark.databases("mysql", "mariadb")]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = LockingSession

@@ -297,6 +297,7 @@ def check_ended(session: Session, engine: sa.Engine) -> None:
     session.close()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("way", WAYS)

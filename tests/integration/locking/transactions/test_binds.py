@@ -22,6 +22,8 @@ from tests.integration.locking.connections import isolation_of
 from tests.integration.locking.steps import finds_held, recorded
 from tests.support.models import Contract, Customer, Line, Order
 
+pytestmark = pytest.mark.own_logic
+
 ForUpdate, SharedRead, SnapshotRead = (
     LockOptions.ForUpdate,
     LockOptions.SharedRead,

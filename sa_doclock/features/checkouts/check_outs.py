@@ -1,4 +1,4 @@
-"""CheckOuts: the locks of one session, which ask whether somebody has the document checked out."""
+"""CheckOuts: makes the locks of one session ask whether the document is checked out."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ from ...guard import is_atomic
 from ...keys import DocumentKey, LockedName, document_label, public_key
 from ...options import LockOptions, base_of
 from .atomic import compared_with_checkouts
-from .conditions import FREE, Condition, condition_of
+from .conditions import FREE, CheckoutCondition, condition_of
 from .reader import CheckoutReader
-from .rows import CheckoutRow
+from .table_rows import CheckoutRow
 
 
 class _ReadRows:
-    """The rows that were read in one transaction.
+    """The check-out rows that were read in one transaction.
 
-    :ivar held: of documents that are held, as they were when the locks were granted: as long as these
-        are held, nobody else can change the owner.
-    :ivar ahead: of a lock that is under way.
+    :ivar held: the rows of locked documents, as of the lock: nobody else can change their owner.
+    :ivar ahead: the rows of a lock that is being taken.
     """
 
     def __init__(self) -> None:
@@ -55,7 +54,7 @@ class _ReadRows:
 class CheckOuts(SessionPart):
     """The check-outs of the documents that one session locks.
 
-    :param pipelined: questions under a lock travel with it, in a pipeline of the session.
+    :param pipelined: in the session's pipeline, questions are sent with their lock.
     :ivar reader: reads the rows of the table.
     """
 
@@ -70,7 +69,7 @@ class CheckOuts(SessionPart):
     # The hooks, in the order of SessionPart.
 
     def check_request(self, request: LockRequest) -> None:
-        """See :class:`Condition`: rows of this class can be checked out, and by such a lock."""
+        """See :class:`CheckoutCondition`: rows of this class can be checked out, and by such a lock."""
         given = request.given.get("checkout")
         if given is None or given is NOBODY:
             return
@@ -101,7 +100,7 @@ class CheckOuts(SessionPart):
                     state.transaction.give_up(mark, reported=False)
                     call.new.clear()
             except DocLockError:
-                # Refused is not locked: the guard lets nobody write, and the next lock asks again.
+                # Unlocked for the ledger: the guard refuses writes, and the next lock asks again.
                 state.transaction.give_up(mark, reported=False)
                 raise
 
@@ -110,11 +109,11 @@ class CheckOuts(SessionPart):
     def bound(
         self, request: LockRequest, roots: Collection[Mapper[Any]], bind: Engine | Connection
     ) -> None:
-        """See :class:`SessionPart`: the check-outs are where the documents are."""
+        """See :class:`SessionPart`: a document's check-outs are in its database."""
         self.reader.binds.update(dict.fromkeys(roots, bind))
 
     def around_limit(self, limit: Limit) -> Limit:
-        """See :class:`SessionPart`: in the block of a pipeline, take the answer that came along."""
+        """See :class:`SessionPart`: in a pipeline, take the answer that came with the lock."""
         if not self._pipelined:
             return limit
 
@@ -132,19 +131,19 @@ class CheckOuts(SessionPart):
         return limit_and_ask
 
     def reads_along(self, request: LockRequest) -> Iterator[Read]:
-        """Yield the read that a pipeline sends with this lock: who has the document."""
+        """Yield the read that a pipeline sends with this lock: the check-out."""
         if _is_of_one(request):
             root, key = root_of(_mapper_of(request)), request.keys[0]
             yield self.reader.select(root, key, timed=_condition(request).gives)
 
     def around_write(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
-        """See :class:`SessionPart`: atomic_update() takes no lock of ours, under which it would be asked."""
+        """See :class:`SessionPart`: atomic_update() takes no lock that could compare check-outs."""
         if statement is not None and is_atomic(statement):
             return compared_with_checkouts(self, statement, parameters, how)
         return super().around_write(statement, parameters, how)
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """See :class:`Condition`: a document that may be held already is that of the caller."""
+        """See :class:`CheckoutCondition`: a document that is locked already must be the caller's."""
         given = request.given.get("checkout")
         if given is not None and declares(inspect(found).mapper, "checkout"):
             state: Any = inspect(found)
@@ -161,24 +160,24 @@ class CheckOuts(SessionPart):
         self.read_again()
 
     def read_again(self) -> None:
-        """Forget the rows read: the times are old, or the session itself changes the rows."""
+        """Forget the rows read: their times are old, or the session itself changes them."""
         self._read_rows.forget()
 
     def row(self, document: DocumentKey) -> CheckoutRow:
-        """Return the row of a document that is held, as it was under its lock."""
+        """Return the row of a locked document, as of its lock."""
         return self._read_rows.held[document]
 
     def _refused(
         self,
         documents: Sequence[DocumentKey | LockedName],
-        condition: Condition,
+        condition: CheckoutCondition,
         *,
         again: bool = False,
     ) -> Mapping[DocumentKey, CheckoutRow]:
-        """Return those of these documents that are checked out in another way, and their rows.
+        """Return the documents that the condition refuses, with their rows.
 
-        :param again: compare also what the session has compared before.
-        :raises WrongIsolation: the transaction cannot see what was committed last.
+        :param again: compare documents again that the session has compared before.
+        :raises WrongIsolation: the transaction cannot see the latest commit.
         """
         asked, held = [*filter(None, map(self._asked, documents))], self._read_rows.held
         new = [key for key in asked if key not in held]
@@ -198,18 +197,18 @@ class CheckOuts(SessionPart):
     def _leave_out(
         self, target: Any, refused: Sequence[DocumentKey], left_out: set[DocumentKey]
     ) -> bool:
-        """Have the target leave these documents out; return False if it cannot.
+        """Exclude these documents from the target's query; return False if it cannot.
 
-        :param left_out: the documents that it leaves out already.
+        :param left_out: the documents that are excluded already.
         """
         if not left_out.isdisjoint(refused):
-            return False  # the database compares their keys in another way
+            return False  # the database compares keys in another way than Python
         roots = [inspect(entity) for entity in dict.fromkeys(entity for entity, _ in refused)]
         width = max(len(root.primary_key) for root in roots)
         statements = strategy_for(self.reader.connection(roots[0])).statements
         most = statements.max_parameters.left_out - len(left_out) * width
         more = dict.fromkeys(refused)
-        if left_out:  # its LIMIT has brought others in their place: leave out all that are known
+        if left_out:  # LIMIT brought others in their place: exclude every known one
             is_held = self.reader.state.ledger.may_write
             for root in roots:
                 known = self.reader.find_all_taken(root, most // width - len(more))
@@ -218,7 +217,7 @@ class CheckOuts(SessionPart):
         return bool(target.leave_out([*more], most))
 
     def _asked(self, document: DocumentKey | LockedName) -> DocumentKey | None:
-        """Return a document that is asked for; None for any other lock."""
+        """Return the key of a document with check-outs that the lock may write, or None."""
         entity, identity = document
         if entity is None or not declares(inspect(entity), "checkout"):
             return None
@@ -228,14 +227,14 @@ class CheckOuts(SessionPart):
     def _read(
         self, documents: Sequence[DocumentKey], *, timed: bool
     ) -> Mapping[DocumentKey, CheckoutRow]:
-        """Return the rows of these documents, which may have come along with their lock."""
+        """Return the documents' rows; they may have come with the lock."""
         ahead = self._read_rows.ahead
         if ahead.keys() == {*documents}:
             return dict(ahead)
         return self.reader.read(documents, timed=timed)
 
     def _refusal(
-        self, document: DocumentKey, row: CheckoutRow, condition: Condition
+        self, document: DocumentKey, row: CheckoutRow, condition: CheckoutCondition
     ) -> DocLockError:
         entity, identity = document
         root: Mapper[Any] = inspect(entity)
@@ -251,12 +250,11 @@ def _mapper_of(request: LockRequest) -> Mapper[Any]:
     return request.mapper
 
 
-def _condition(request: LockRequest) -> Condition:
+def _condition(request: LockRequest) -> CheckoutCondition:
     return condition_of(request.given.get("checkout"))
 
 
 def _is_of_one(request: LockRequest) -> bool:
-    """Return whether it locks one document that can be checked out, by its key."""
     return (
         len(request.keys) == 1
         and base_of(request.lock) is LockOptions.ForUpdate
@@ -282,7 +280,7 @@ def check_class(mapper: Mapper[Any]) -> None:
 
 
 def _check_document(request: LockRequest, checkout: Checkout) -> None:
-    """:raises ValueError: the check-out is that of another document."""
+    """:raises ValueError: the check-out belongs to another document."""
     root = root_of(_mapper_of(request))
     same = root_of(inspect(checkout.entity)) is root
     if same and len(request.keys) == 1:

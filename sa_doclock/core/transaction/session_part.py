@@ -1,7 +1,8 @@
 """SessionParts: how the features join the locks and the transaction of one session.
 
-The core knows no feature.  It calls its family by name: the protocols below, each None where it is off,
-which the session package sets.  It calls all others by hooks; a session without them has none to call.
+The core knows no feature.  Adoption, the guard and so on have names here: the protocols below, each
+None if it is off, set by the session package.  All others join by hooks; a session without them has
+none to call.
 """
 
 from __future__ import annotations
@@ -18,20 +19,19 @@ from ...errors import LockFailed, LockLost
 from ...events import ReleasedLock
 from ...keys import Identity
 from ..lock_request import LockCall, LockRequest
-from .connection import TransactionConnection
 from .plan import LockPlan
+from .transaction_connection import TransactionConnection
 
 Block = AbstractContextManager[Any] | None
 
 Noting = AbstractContextManager[Callable[[Any], Any]]
-"""A block around a statement that writes; it gives a function for the result."""
+"""A block around a statement that writes; it yields a function of the result."""
 
 Executor = Callable[[Callable[..., Result[Any]], Mapping[str, Any], Mapping[str, Any]], Result[Any]]
-"""Executes a statement: takes SQLAlchemy's own executor, its execution options and
-its bind arguments."""
+"""Executes a statement: takes SQLAlchemy's own executor, its execution options and its bind arguments."""
 
 Reads = Callable[[Any, Identity], Iterable[Read]]
-"""Returns the reads that follow the lock of the document of this class and key."""
+"""Returns the reads that follow the lock of the document with this class and key."""
 
 
 class Guard(Protocol):
@@ -41,21 +41,13 @@ class Guard(Protocol):
         """Check the writes of the coming flush."""
 
     def around_dml(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
-        """Return a block around an INSERT, UPDATE or DELETE that the program executes.
+        """Return a block around an INSERT, UPDATE or DELETE of the program; also around a bulk method.
 
-        :param how: the execution options and bind arguments that it is executed with.
+        :param how: the execution options and bind arguments of the execution.
         """
 
     def around_objects(self, objects: Collection[Any]) -> AbstractContextManager[Any]:
         """Return a block around the writing of these objects without a flush."""
-
-    def around_rows(
-        self, mapper: Mapper[Any], rows: Sequence[Mapping[str, Any]], *, insert: bool
-    ) -> AbstractContextManager[Any]:
-        """Return a block around the writing of rows without objects.
-
-        :param insert: they are new; else they are changed, by their primary keys.
-        """
 
     def around_unguarded(self) -> AbstractContextManager[Any]:
         """Return a block in which declared documents are written without their lock."""
@@ -68,7 +60,7 @@ class Adoption(Protocol):
     """Makes the ``with_for_update()`` of the program a lock."""
 
     def executor(self, session: Session, statement: Any) -> Executor | None:
-        """Return the executor of the statement as a lock; None if it is not a lock."""
+        """Return the executor of the statement as a lock, or None if it is not a lock."""
 
 
 class Precondition(Protocol):
@@ -78,7 +70,7 @@ class Precondition(Protocol):
         """Check the arguments, before anything is sent."""
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """Compare the found row with the arguments; under the lock, if any."""
+        """Compare the found row with the arguments, under the lock if there is one."""
 
 
 class Versions(Precondition, Protocol):
@@ -89,10 +81,10 @@ class Versions(Precondition, Protocol):
 
 
 class Outbox(Protocol):
-    """Keeps statements of one transaction back, to send several in one round trip."""
+    """Keeps back statements of one transaction, to send several in one round trip."""
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
-        """Note a connection, as ``SessionPart.begun()`` does."""
+        """Record a connection, as ``SessionPart.begun()`` does."""
 
     def before_commit(self) -> None:
         """The session is about to flush, and to commit its databases."""
@@ -101,13 +93,13 @@ class Outbox(Protocol):
         """Return a block in which an INSERT, UPDATE or DELETE of the program is answered at once."""
 
     def around_save(self) -> Block:
-        """Return a block around commit(), and around save_changes() where that commits."""
+        """Return a block around commit(), and around a save_changes() that commits."""
 
     def send_writes(self) -> None:
         """Send the waiting statements: the databases have committed."""
 
     def sends_commit(self) -> bool:
-        """Return whether the statement that has failed just now was sent together with COMMIT."""
+        """Return whether the statement that has just failed was sent together with COMMIT."""
 
 
 class Pipelined(Protocol):
@@ -121,39 +113,41 @@ class Pipelined(Protocol):
 
 
 class CommitOutcome(Protocol):
-    """Looks up the COMMITs whose answer is lost."""
+    """Looks up COMMITs whose answer was lost."""
 
     def commit_not_done(self) -> bool:
-        """Return whether the server has certainly not done the COMMIT whose connection was lost just now."""
+        """Return whether the server certainly did not execute the COMMIT whose connection was just
+        lost.
+        """
 
 
 class Deadline(Protocol):
     """Ends a transaction that holds its locks for too long."""
 
     def is_over(self) -> bool:
-        """Return whether the locks must not be counted on any more; nothing is sent."""
+        """Return whether the locks are no longer reliable; sends nothing."""
 
     def end_locks(self) -> LockLost | None:
-        """End the transaction where ``is_over()``, and return the error of it."""
+        """End the transaction if ``is_over()``, and return the error."""
 
 
 P = TypeVar("P", bound="SessionPart")
 
 Take = Callable[[LockCall, LockRequest, Any], Any]
-"""Takes the lock of a call: is given the call, the request as this try makes it, and the target."""
+"""Takes the lock of a call: gets the call, the request of this try, and the target."""
 
 Limit = Callable[
     [TransactionConnection, LockPlan, LockRequest], AbstractContextManager[LockRequest | None]
 ]
-"""Returns the block in which a lock is waited for; it may give another request to be sent."""
+"""Returns the block in which a lock waits; the block may yield another request to be sent."""
 
 
 class SessionPart:
     """A feature of one session: a gate, a pipeline, a limit, a warning.
 
     A part overrides the hooks that it needs; the others are never called.  It must not keep its
-    session or the session's state alive for longer than it is installed.  An error that comes out
-    of a hook is that of the call.
+    session or the session's state alive for longer than it is installed.  An error in a hook is the
+    call's error.
     """
 
     hooks: ClassVar[frozenset[str]] = frozenset()
@@ -165,10 +159,10 @@ class SessionPart:
             name for name in _HOOKS if getattr(cls, name) is not getattr(SessionPart, name)
         )
 
-    # The call for a lock, in the order in which the hooks come.
+    # The hooks of a lock call, in the order in which they are called.
 
     def route(self, request: LockRequest) -> LockRequest:
-        """Return the request, with the database to ask where the part decides that."""
+        """Return the request, with its database if the part chooses it."""
         return request
 
     def around_take(self, take: Take) -> Take:
@@ -180,34 +174,34 @@ class SessionPart:
     ) -> None:
         """Note the database of this lock, whose transaction has begun.
 
-        :param roots: of the documents that are locked.
+        :param roots: of the documents to lock.
         """
 
     def around_limit(self, limit: Limit) -> Limit:
-        """Return the limit of the wait of each try: ``limit``, or another in its place."""
+        """Return the limit of the wait of each try: ``limit``, or a replacement."""
         return limit
 
     def settled(self, call: LockCall, error: LockFailed | None) -> None:
         """Note the new locks of a call, or its failure, before it is reported."""
 
-    # The locks that are held.
+    # Hooks of held locks.
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
-        """Note locks that were given up; ``outcome`` as for the event ``locks_released``."""
+        """Note released locks; ``outcome`` as for the event ``locks_released``."""
 
-    # The transaction, in the order in which the hooks come.
+    # The hooks of the transaction, in the order in which they are called.
 
     def using(self, bind: Engine | Connection) -> None:
-        """Check a database that the program names by itself.  :raises LockMisuse: it must not."""
+        """Check a database that the program names itself.  :raises LockMisuse: it must not."""
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
         """Note a connection that has begun its part of the transaction, or a savepoint in it.
 
-        :param lent: its end is another's.
+        :param lent: its owner ends it.
         """
 
     def roll_back_to(self, moment: int) -> None:
-        """Forget later entries, which have a greater number of ``next_moment()``."""
+        """Forget later entries: those with a greater ``next_moment()``."""
 
     def before_flush(self, session: Session) -> None:
         """The session is about to flush."""
@@ -221,18 +215,18 @@ class SessionPart:
     def ended(self, *, committed: bool) -> None:
         """The transaction has ended, and the connections are in their pool."""
 
-    # The session's statements.
+    # Hooks of the session's statements.
 
     def around_write(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
-        """Return a block around a write without a flush, which gives a function for its result.
+        """Return a block around a write without a flush; it yields a function of the result.
 
         :param statement: an INSERT, UPDATE or DELETE; None for a bulk method.
-        :param how: the execution options and bind arguments that it is executed with.
+        :param how: the execution options and bind arguments of the execution.
         """
         return nullcontext(_unchanged)
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function that answers for ``Session.get_bind()``, which every statement asks."""
+        """Return the replacement of ``Session.get_bind()``, which every statement calls."""
         return get_bind
 
 
@@ -248,7 +242,7 @@ NamedHook = tuple[Callable[..., Any], ...]
 
 
 class SessionParts:
-    """The parts of one session: its family by name, and the hooks of the others in their order.
+    """The parts of one session: some by name, and the hooks of the others in order.
 
     :ivar conditions: of the versions, and of the check-outs.
     """
@@ -279,24 +273,24 @@ class SessionParts:
 
     @property
     def all(self) -> Collection[SessionPart]:
-        """The parts beside the family."""
+        """The parts without names."""
         hooks = (hook for name in _HOOKS for hook in getattr(self, name))
         return dict.fromkeys(cast("Any", hook).__self__ for hook in hooks)
 
     def add(self, *parts: SessionPart) -> None:
-        """Add parts behind the present ones, with the hooks that they override."""
+        """Add parts after the present ones, with the hooks that they override."""
         for part in parts:
             for name in part.hooks:
                 setattr(self, name, (*getattr(self, name), getattr(part, name)))
 
     def remove(self, part: SessionPart) -> None:
-        """Take a part out again."""
+        """Remove a part."""
         for name in part.hooks:
             hooks = getattr(self, name)
             setattr(self, name, tuple(hook for hook in hooks if hook.__self__ is not part))
 
     def find(self, kind: type[P]) -> P | None:
-        """Return the part of this kind, where the session has one."""
+        """Return the session's part of this kind, or None."""
         for part in self.all:
             if type(part) is kind:
                 return part

@@ -31,12 +31,12 @@ def transactional(
     retry_on: RetryOn | None = None,
     commit_outcome: bool = False,
 ) -> Callable[[Callable[Concatenate[S, P], T]], Callable[P, T]]:
-    """Decorate a function so that each call is a transaction of its own.
+    """Decorate a function so that each call is a separate transaction.
 
-    Each call is a :func:`run_transaction`, or an :func:`async_run_transaction` of ``async def``.  The
-    function takes the session as its first argument, and you call it without.  It keeps its name,
-    docstring and annotations, and a signature without the session.  Methods cannot be decorated, since
-    their first argument is ``self``.
+    Each call is a :func:`run_transaction`, or an :func:`async_run_transaction` for ``async def``.
+    The function takes the session as its first argument, and you call it without.  It keeps its
+    name, docstring and annotations, and gets a signature without the session.  Methods cannot be
+    decorated, because their first argument is ``self``.
 
     The arguments are those of :func:`run_transaction`, and are checked at once.
 
@@ -90,12 +90,11 @@ def _awaited(policy: Policy, session_factory: Any, function: Callable[..., Any])
 
 
 def _without_session(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of the calls."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].kind not in _TAKES_FIRST:
         raise TypeError(f"{function!r} must take the session as its first argument")
-    # A static method has a class in front of its name too; the name "self" tells them apart.
+    # A static method also has the class in its qualified name; "self" distinguishes the two.
     if _is_in_class(function) and parameters[0].name in ("self", "cls"):
         raise _method_error(function, parameters[0].name)
     if parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:

@@ -1,4 +1,4 @@
-"""The connections of a session's transaction: of each its isolation level and the locks taken on it."""
+"""The connections of a session's transaction, each with its isolation level and its locks."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ T = TypeVar("T")
 ISOLATION: Final = "isolation_level"
 
 next_moment: Final[Callable[[], int]] = count(1).__next__
-"""Return a number that is greater than all before: an event after a moment has a greater one."""
+"""Return a number that is greater than all before, and so orders events."""
 
 Mark = tuple[Ledger, LedgerMark, int]
-"""The marks of a moment: the ledger that there was, its mark, and the number of the moment."""
+"""A point in time: the ledger, its mark, and the number of the moment."""
 
 _NO_TRANSACTION: Final = (
     "the lock has ended with its statement: a COMMIT or ROLLBACK that the program has sent as text has "
@@ -49,15 +49,14 @@ _NO_TRANSACTION: Final = (
 )
 
 
-_NEVER: Final = -1  # no number of statements
+_NEVER: Final = -1  # matches no number of statements
 _CONNECTION: Final = (Ends.CONNECTION, Ends.CONNECTION_BEFORE)
 
 
 def level_of(bind: Engine | Connection) -> str | None:
     """Return the isolation level as SQLAlchemy set it, or else the server's default."""
     chosen = bind.get_execution_options().get(ISOLATION)
-    # A dialect that has not connected yet has no such attribute.  Only SQLite can be met
-    # like that, which has one level.
+    # A dialect without a connection lacks this.  Only SQLite, with one level, gets here before.
     default: str | None = getattr(bind.dialect, "default_isolation_level", None)
     return str(chosen) if chosen else default
 
@@ -65,7 +64,7 @@ def level_of(bind: Engine | Connection) -> str | None:
 def is_broken(connection: Connection, strategy: LockStrategy, error: BaseException) -> bool:
     """Return whether the error has ended the connection, though SQLAlchemy does not know it.
 
-    The number of a driver's error alone is the server's: a KeyError of the program may have it too.
+    Only a driver error carries a server code; a KeyError can hold the same number.
     """
     if connection.invalidated or connection.closed:
         return False  # SQLAlchemy knows it
@@ -76,7 +75,7 @@ def is_broken(connection: Connection, strategy: LockStrategy, error: BaseExcepti
 
 
 def is_lost(connection: Connection, strategy: LockStrategy, error: Any) -> bool:
-    """Return whether the error is the end of the connection, as SQLAlchemy knows it, or we do."""
+    """Return whether the error means that the connection is lost, as SQLAlchemy knows it, or we do."""
     driver: Any = connection.connection.dbapi_connection
     of_driver = isinstance(error, connection.dialect.loaded_dbapi.Error)
     if of_driver and connection.dialect.is_disconnect(error, driver, None):
@@ -85,30 +84,33 @@ def is_lost(connection: Connection, strategy: LockStrategy, error: Any) -> bool:
 
 
 class TransactionConnection:
-    """One connection that takes part in the session's transaction.
+    """One connection in the session's transaction.
 
-    :ivar known: how its database locks; None where nothing is known of the database.
-    :ivar opened_for: the lock that its transaction was opened for.
-    :ivar fit_for: the plan that its open transaction was joined for last, and the limit of the wait.
-    :ivar level: the isolation level of its transaction; None until a lock needs to know it.
-    :ivar level_before: the level to restore, of a Connection that was lent to the session.
-    :ivar mark: by which the transaction that has taken the locks is known again; None: not marked.
-    :ivar schema: the one of names without any, when the transaction was marked first.
+    :ivar known: its lock strategy; None for an unknown database.
+    :ivar opened_for: the lock for which its transaction was opened.
+    :ivar fit_for: the plan for which its open transaction was last joined, and the limit of the
+        wait.
+    :ivar level: the isolation level of its transaction; None until a lock needs it.
+    :ivar level_before: the level to restore, for a lent Connection.
+    :ivar mark: identifies the transaction that took the locks; None: not marked.
+    :ivar schema: the current schema when the transaction was first marked.
     :ivar schema_in_doubt: a foreign statement may have changed it since.
-    :ivar in_doubt: a foreign statement may have ended it since.
+    :ivar in_doubt: a foreign statement may have ended the transaction since.
     :ivar unmarked: a foreign statement runs, and the transaction could not be marked before it.
     :ivar begun: a lock was granted here, and the driver has not denied that a transaction is open.
-    :ivar foreign_asked: the number of foreign statements of the transaction that had run when ``level``
-        was known last.
-    :ivar may_have_ended: an error or a foreign statement may have ended it, so that ROLLBACK finds none.
-    :ivar asking: its server is asked now whether an error has ended it.
-    :ivar prepared: the first phase of a two-phase commit has begun, whose statements are SQLAlchemy's own.
+    :ivar foreign_asked: the number of foreign statements in the transaction when ``level`` was last
+        known.
+    :ivar may_have_ended: an error or a foreign statement may have ended it, so that ROLLBACK finds
+        none.
+    :ivar asking: the server is being asked whether an error has ended it.
+    :ivar prepared: the first phase of a two-phase commit has begun, whose statements are
+        SQLAlchemy's.
     :ivar savepoints: the names of the program's own savepoints, with the locks held at each.
     :ivar listeners: the names of events, the functions that listen to them, and their purpose.
-    :ivar on_return: the actions of its return to the pool, from the commit on.
+    :ivar on_return: the actions for its return to the pool, from the commit on.
     """
 
-    # Attributes that are not set for each transaction are left to the class.
+    # Only the values that differ from the class's are set.
     opened_for: LockOptions | None = None
     fit_for: tuple[LockPlan, float | None] | None = None
     level: str | None = None
@@ -131,11 +133,11 @@ class TransactionConnection:
 
     @property
     def strategy(self) -> LockStrategy:
-        """The dialect of its database.  :raises LockNotSupported: nothing is known of it."""
+        """The dialect of its database.  :raises LockNotSupported: the database is unknown."""
         return self.known or strategy_for(self.connection)
 
     def listen(self, name: str, function: Callable[..., Any], purpose: str = "") -> None:
-        """Have this function listen to an event, until :meth:`stop_listening`."""
+        """Add a listener to an event, until :meth:`stop_listening`."""
         event.listen(self.connection, name, function)
         self.listeners = (*self.listeners, (name, function, purpose))
 
@@ -144,7 +146,9 @@ class TransactionConnection:
         return any(known == purpose for *_, known in self.listeners)
 
     def expect_no_transaction(self) -> None:
-        """Prepare for a ROLLBACK after an error, or a foreign statement, that may have ended all."""
+        """Prepare for a ROLLBACK after an error, or a foreign statement, that may have ended
+        everything.
+        """
         known = self.known
         if known is None or self.may_have_ended:
             return
@@ -153,23 +157,23 @@ class TransactionConnection:
             self.listen("rollback", known.lifecycle.before_rollback)
 
     def stop_listening(self) -> None:
-        """Remove the listeners; needed only where the Connection outlives the transaction."""
+        """Remove the listeners; only needed if the Connection outlives the transaction."""
         for name, function, _ in self.listeners:
             event.remove(self.connection, name, function)
         self.listeners = ()
 
     def follow_cluster(self, cluster: Cluster, session: Callable[[], Session]) -> None:
-        """Have the end of the transaction by another node of the cluster noticed."""
+        """Notice if another node of the cluster ends the transaction."""
         for name, function in cluster.listeners(
             lambda: not ledger_of(session()).is_empty()
         ).items():
             self.listen(name, function)
 
     def note_lock(self, strategy: LockStrategy) -> None:
-        """Note that a lock was granted here.
+        """Record that a lock was granted here.
 
         :param strategy: the dialect of its database.
-        :raises LockMisuse: it was granted in no transaction, and has ended with its statement.
+        :raises LockMisuse: it was granted outside a transaction, and has ended with its statement.
         """
         errors, marks = strategy.errors, strategy.marks
         if errors.every_error is EveryError.MAY_END and self.mark is None and marks is not None:
@@ -181,7 +185,7 @@ class TransactionConnection:
                 raise LockMisuse(_NO_TRANSACTION)
 
     def before_foreign(self) -> None:
-        """Mark the transaction, in front of a statement that may end it."""
+        """Mark the transaction before a statement that may end it."""
         known, self.unmarked = self.known, False
         if known is None:
             return
@@ -190,11 +194,11 @@ class TransactionConnection:
             return
         marks_now = self.mark is None or is_spent(self.mark)
         if marks_now:
-            self.mark = UNMARKED  # the statement of the mark is not a foreign one
+            self.mark = UNMARKED  # the mark's own statement is not foreign
             mark = marks.mark_transaction(self.connection)
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
-        # Where errors end it unseen, the first lock set the mark, and did not ask for the schema.
+        # If errors end the transaction unseen, the first lock set a mark, but asked for no schema.
         asks = marks_now or known.errors.every_error is EveryError.MAY_END
         if asks and self.schema is None and self.mark is not None:
             self.schema = marks.current_schema(self.connection)
@@ -202,14 +206,14 @@ class TransactionConnection:
         self.in_doubt = self.mark is not None
 
     def has_ended(self, *, ask: bool) -> bool:
-        """Return whether the transaction of the locks has ended at the server.
+        """Return whether the locks' transaction has ended at the server.
 
-        This is the one place where the ledger is compared with the connection's own word, and after
-        a foreign statement with the server's: before each lock, flush and commit, and when
-        held_locks is read.  ``connection_events.py`` and ``_translate()`` ask what a driver knows only
-        after a statement or an error.
+        This is the one place that compares the ledger with the connection's report, and after a
+        foreign statement with the server's: before each lock, flush and commit, and when held_locks
+        is read. ``connection_events.py`` and ``_translate()`` only ask what a driver knows, after a
+        statement or an error.
 
-        :param ask: ask the server, where a foreign statement has run since it was last asked.
+        :param ask: ask the server, if a foreign statement has run since it was last asked.
         """
         connection, known = self.connection, self.known
         if connection.invalidated or connection.closed:
@@ -223,11 +227,11 @@ class TransactionConnection:
         return False
 
     def transaction_has_changed(self) -> bool:
-        """Return whether the server says that this is not the transaction of the locks any more."""
+        """Return whether the server reports another transaction than that of the locks."""
         if self.connection.closed or self.connection.invalidated:
             return True
         marks = self.strategy.marks
-        assert marks is not None  # it has been marked
+        assert marks is not None  # it has a mark
         self.asking = True
         try:
             changed = not marks.has_mark(self.connection, self.mark)
@@ -243,7 +247,7 @@ class TransactionConnection:
         return changed
 
     def _check_schema(self) -> None:
-        """:raises LockMisuse: names without a schema are those of other rows now."""
+        """:raises LockMisuse: names without a schema refer to other rows now."""
         marks = self.strategy.marks
         now = None if marks is None else self._ask(marks.current_schema)
         self.schema_in_doubt = now is not None and now != self.schema
@@ -255,9 +259,9 @@ class TransactionConnection:
             )
 
     def _is_lost_by(self, error: Exception) -> bool:
-        """Return whether a question of ours has met the end of the connection.
+        """Return whether a question of ours failed because the connection is gone.
 
-        Where SQLAlchemy knows such an error, the next statement meets it, as an error of its own.
+        If SQLAlchemy recognizes the error, the next statement reports it.
         """
         met: Any = getattr(error, "orig", error)
         if isinstance(error, DocLockError) or met is None:
@@ -270,9 +274,9 @@ class TransactionConnection:
         return self.connection.invalidated
 
     def is_aborted(self, *, unknown: bool = False) -> bool:
-        """Return whether the server would answer COMMIT by ROLLBACK; nothing is sent.
+        """Return whether the server would answer COMMIT by ROLLBACK; sends nothing.
 
-        :param unknown: the answer where the driver cannot tell.
+        :param unknown: the answer if the driver cannot tell.
         """
         if self.known is None or self.known.errors.every_error is not EveryError.ABORTS:
             return False
@@ -291,7 +295,7 @@ class TransactionConnection:
         return None if is_open is None else not is_open
 
     def _ask(self, question: Callable[[Connection], T | None]) -> T | None:
-        """Return the answer of the server; None where the question meets the end of the connection."""
+        """Return the server's answer, or None if the connection is gone."""
         connection, answer = self.connection, None
         try:
             with Interruptible(connection):
@@ -305,7 +309,7 @@ class TransactionConnection:
         return answer
 
     def in_next_transaction(self) -> TransactionConnection:
-        """Return the same connection in its next transaction, of which nothing is known yet."""
+        """Return the same connection in its next transaction, without any known state."""
         after = TransactionConnection(self.connection, self.known)
         after.foreign_asked = _NEVER
         after.level_before, after.on_return = self.level_before, self.on_return
@@ -313,30 +317,30 @@ class TransactionConnection:
         return after
 
     def note_known(self, strategy: LockStrategy, session: Callable[[], Session]) -> None:
-        """Note how its database locks, which could not be asked when its transaction began."""
+        """Record its lock strategy, which could not be asked for when its transaction began."""
         self.known = strategy
         if strategy.cluster is not None:
             self.follow_cluster(strategy.cluster, session)
 
     def note_level(self, level: str | None, foreign_asked: int) -> None:
-        """Note the isolation level of its transaction; see the attributes."""
+        """Record the isolation level of its transaction; see the attributes."""
         self.level, self.foreign_asked = level, foreign_asked
 
     def note_begin(self) -> None:
-        """Note that BEGIN was sent, where the driver says so: a savepoint comes next."""
+        """Record that BEGIN was sent, if the driver says so: a savepoint comes next."""
         assert self.known is not None
         self.begun = self.begun or self.known.status.in_transaction(self.connection) is True
 
     def set_savepoint(self, name: str, mark: Mark) -> None:
-        """Note a savepoint that the program has set on it."""
+        """Record a savepoint that the program has set on it."""
         self.savepoints = (*self.savepoints, (name, mark))
 
     def keep_savepoints(self, number: int) -> None:
-        """Forget the savepoints that are set inside the first ones."""
+        """Forget the savepoints nested in the first ones."""
         self.savepoints = self.savepoints[:number]
 
     def row_lock(self, plan: LockPlan) -> LockOptions:
-        """Return the lock that a SELECT must carry here, to give the requested one."""
+        """Return the lock that a SELECT must contain here to give the requested one."""
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
         return plan.strategy.statements.row_lock(plan.lock, self.level)
@@ -347,7 +351,7 @@ class TransactionConnections:
 
     :ivar by_engine: the connections that have begun their part of the transaction.
     :ivar reads_snapshot: a SnapshotRead has opened the transaction, or a part of it.
-    :ivar root: the outermost transaction of the session, which knows whose connections are.
+    :ivar root: the outermost transaction of the session, which knows who owns its connections.
     :ivar foreign_statements: the number of foreign statements in this transaction.
     """
 
@@ -361,12 +365,12 @@ class TransactionConnections:
         self.by_engine: dict[Engine, TransactionConnection] = {}
 
     def add(self, connection: Connection, known: LockStrategy | None) -> None:
-        """Note a connection that has begun its part of the transaction, or a savepoint in it.
+        """Add a connection that has begun its part of the transaction, or a savepoint in it.
 
-        :param known: of its database, where that was asked before.
+        :param known: of its database, if known already.
         """
         if connection.engine not in self.by_engine:
-            if self.root is None:  # an interruption has come before the event of its begin
+            if self.root is None:  # an interruption came before the event of its BEGIN
                 self.root = self._session().get_transaction()
             known = known or find_strategy(connection)
             self.by_engine[connection.engine] = added = TransactionConnection(connection, known)
@@ -379,17 +383,17 @@ class TransactionConnections:
             self.before_savepoint()
 
     def note_joined(self, joined: TransactionConnection, strategy: LockStrategy) -> None:
-        """Note the facts that the first lock in an open transaction knows, and the begin did not."""
+        """Record the facts that the first lock in an open transaction knows, and its begin did not."""
         if joined.known is None:  # the server could not be asked when it began
             joined.note_known(strategy, self._session)
         joined.note_level(self.current_level(joined), joined.foreign_asked)
 
     def note_foreign(self) -> None:
-        """Note that a statement runs which may end the transaction, or change its level."""
+        """Record that a statement runs that may end the transaction, or change its level."""
         self.foreign_statements += 1
 
     def before_savepoint(self) -> None:
-        """Send the statements that the databases need in front of a SAVEPOINT."""
+        """Send the statements that the databases need before a SAVEPOINT."""
         for joined in self.by_engine.values():
             if joined.known is not None:
                 joined.known.lifecycle.before_savepoint(joined.connection)
@@ -404,13 +408,13 @@ class TransactionConnections:
         return [joined.connection for joined in self.by_engine.values()]
 
     def is_lent(self, connection: Connection) -> bool:
-        """Return whether its transaction may be ended by another than the session."""
+        """Return whether something other than the session may end its transaction."""
         return self.root is None or not closes_connection(self.root, connection)
 
     def note_lender_rollback(self, connection: Connection, *_: Any) -> None:
-        """Note that a transaction of a lender, which the session has joined, was rolled back.
+        """Record that a lender's transaction, which the session has joined, was rolled back.
 
-        Or one in two phases, whose rollback is statements.
+        Also for a two-phase transaction, whose rollback is statements.
         """
         ended, transaction = self._rolled_back_by_lender, connection.get_transaction()
         if self.is_lent(connection):
@@ -419,7 +423,7 @@ class TransactionConnections:
             self._rolled_back_by_lender = (*ended, transaction)
 
     def is_rolled_back_by_lender(self, connection: Connection) -> bool:
-        """Return whether this use of the connection is the lender's alone, or a rollback."""
+        """Return whether only the lender uses the connection now, or rolls back."""
         ended = self._rolled_back_by_lender
         return connection in ended or connection.get_transaction() in ended
 
@@ -429,14 +433,14 @@ class TransactionConnections:
         return root is not None and not root.is_active
 
     def is_prepared(self) -> bool:
-        """Return whether the first phase of the commit has ended, and none of the second has begun."""
+        """Return whether the first phase of the commit has ended, and the second has not begun."""
         between = self._session().twophase and self.commits_now()
         return between and all(connection.in_transaction() for connection in self.all())
 
     def prepared_locks(
         self, held: Mapping[DocumentKey, LockOptions]
     ) -> Mapping[DocumentKey, LockOptions]:
-        """Return those of the locks that all databases keep after ``prepare()``, whatever was written."""
+        """Return the locks that all databases keep after ``prepare()``, whatever was written."""
         if not self.is_prepared():
             return MappingProxyType({})
         known = [joined.known for joined in self.by_engine.values() if joined.known is not None]
@@ -450,7 +454,7 @@ class TransactionConnections:
         return any(joined.in_doubt for joined in self.by_engine.values())
 
     def may_be_open(self) -> bool:
-        """Return whether a transaction is open at a server, or nobody can tell."""
+        """Return whether a transaction is open at a server, or may be."""
         return any(
             joined.known is None
             or joined.known.status.has_open_transaction(joined.connection) is not False
@@ -463,13 +467,13 @@ class TransactionConnections:
         return any(joined.connection.invalidated for joined in self.by_engine.values())
 
     def note_ended(self, connection: Connection | None) -> None:
-        """Note that the transaction of this connection, or of all, has ended at the server."""
+        """Record that the transaction of this connection, or of all, has ended at the server."""
         for engine, joined in self.by_engine.items():
             if connection is None or joined.connection is connection:
                 self.by_engine[engine] = joined.in_next_transaction()
 
     def aborted(self) -> bool:
-        """Return whether the server would answer COMMIT by ROLLBACK; where none can tell, True."""
+        """Return whether the server would answer COMMIT by ROLLBACK; True if unknown."""
         return any(joined.is_aborted(unknown=True) for joined in self.by_engine.values())
 
     def refuse_write_in_snapshot(self) -> None:
@@ -481,14 +485,14 @@ class TransactionConnections:
                 )
 
     def before_commit(self) -> None:
-        """Have a ROLLBACK sent later for a COMMIT that is not sent."""
+        """Register a ROLLBACK for the connection's return to the pool, in case COMMIT is never sent."""
         for joined in self.by_engine.values():
             if not (joined.connection.closed or joined.connection.invalidated):
                 joined.on_return = actions_of(joined.connection)
                 joined.on_return[ROLLBACK] = None
 
     def note_answered(self, *, committed: bool) -> None:
-        """Note that all COMMITs, or ROLLBACKs, were answered, and that the connections go back next."""
+        """Record that all COMMITs or ROLLBACKs were answered; the connections return next."""
         for joined in self.by_engine.values():
             if committed and joined.on_return is not None:
                 joined.on_return.pop(ROLLBACK, None)
@@ -506,25 +510,25 @@ class TransactionConnections:
             note_ended(connection, status.is_idle)
 
     def is_level_in_doubt(self, joined: TransactionConnection) -> bool:
-        """Return whether foreign statements have run since the level was known last."""
+        """Return whether foreign statements have run since the level was last known."""
         return joined.foreign_asked != self.foreign_statements
 
     def note_level(self, joined: TransactionConnection, level: str | None) -> None:
-        """Note the isolation level of the transaction that is open on this connection."""
+        """Record the isolation level of the connection's open transaction."""
         joined.note_level(level, self.foreign_statements)
 
     def current_level(self, joined: TransactionConnection) -> str | None:
-        """Return the isolation level of the transaction that is open on this connection.
+        """Return the isolation level of the connection's open transaction.
 
-        Where a foreign statement may have changed it, the server is asked: its spellings cannot be
-        counted.
+        If a foreign statement may have changed it, ask the server: a list of such statements would
+        be incomplete.
         """
         if self.is_level_in_doubt(joined) and joined.known is not None:
             self.note_level(joined, joined.ask_level() or joined.level)
         return joined.level or level_of(joined.connection)
 
     def restore(self) -> None:
-        """Put a lent connection back to how it came, and the others into their pool."""
+        """Restore a lent connection's settings, and return the others to their pool."""
         for joined in self.by_engine.values():
             connection, level = joined.connection, joined.level_before
             if joined.listeners:
@@ -534,7 +538,7 @@ class TransactionConnections:
             if not self.is_lent(connection):  # an interruption came before
                 _restore(connection, connection.close)
                 continue
-            if not connection.in_transaction():  # else the lender's transaction goes on
+            if not connection.in_transaction():  # otherwise the lender's transaction continues
                 execute_statements_now(connection)
             if level is not None and not connection.invalidated:
                 _restore(connection, partial(connection.execution_options, isolation_level=level))
@@ -547,7 +551,7 @@ connections_of: Final[Callable[[Session], TransactionConnections]] = attrgetter(
 
 
 def _restore(connection: Connection, restore: Callable[[], object]) -> None:
-    """Call the function; if it fails, the connection is given up, and no error comes out."""
+    """Call the function; if it fails, invalidate the connection instead of raising."""
     try:
         restore()
     except Exception as error:  # noqa: BLE001  # the transaction has ended well or not; this has not

@@ -10,11 +10,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from sqlalchemy.orm import scoped_session, sessionmaker
 from sqlalchemy.util import ScopedRegistry
 
-from ..checkout_info import Checkout
-from ..keys import DocumentKey
-from ..options import LockOptions
-from .checkout_methods import CheckIn, Renew
-from .locking_session import LockingSession
+from .checkout_info import Checkout
+from .keys import DocumentKey
+from .options import LockOptions
+from .session import CheckIn, LockingSession, Renew
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -50,9 +49,9 @@ def is_scoped_session(factory: object) -> bool:
 
 
 def checked_factory(factory: F, wanted: type[Any], scoped: str, maker: str) -> F:
-    """Return a factory that checks the class of each session which this one makes.
+    """Return a factory that checks the class of each session that this one makes.
 
-    :raises TypeError: it is no factory, is a scoped session, or is known to make other sessions.
+    :raises TypeError: it is not a factory, is a scoped session, or is known to make other sessions.
     """
     example = f"{maker}(engine, class_={wanted.__name__})"
     if not callable(factory) or is_scoped_session(factory):
@@ -79,7 +78,7 @@ def checked_factory(factory: F, wanted: type[Any], scoped: str, maker: str) -> F
 class LockingScopedSession(scoped_session[S]):
     """A :class:`sqlalchemy.orm.scoped_session` that has the methods of :class:`LockingSession`.
 
-    Each method is that of the current scope's session, which is made at its first use::
+    Each method calls the current scope's session, which is made at its first use::
 
         Session = LockingScopedSession(sessionmaker(engine, class_=LockingSession))
 
@@ -88,9 +87,9 @@ class LockingScopedSession(scoped_session[S]):
         Session.remove()  # at the end of the request
 
     :param session_factory: ``sessionmaker(engine, class_=LockingSession)``.
-    :param scopefunc: a function whose result names the scope; None: each thread is a scope.
-    :raises TypeError: the factory is none, or makes sessions of another class.  For a function other than
-        a sessionmaker the error comes with its first session.
+    :param scopefunc: a function whose result identifies the scope; None: each thread is a scope.
+    :raises TypeError: it is not a factory, or makes sessions of another class.  For a function
+        other than a sessionmaker, the error comes with its first session.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The primary keys of documents as texts, and back.
 
-Two keys of a class are written the same only if they are the same, whatever program or driver
-writes them: in the form in which the database has the row's key, and not as the caller gives it.
+Two keys of a class have the same text only if they are equal, whatever program or driver writes
+them: the text is that of the key in the row, not of the caller's key.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ...dialects.base import schema_of
 from ...errors import LockNotSupported
 from ...keys import Identity, key_text
 
-_DIALECT: Final = DefaultDialect()  # the stored value of a type must not depend on the driver
+_DIALECT: Final = DefaultDialect()  # a stored value must not depend on the driver
 
 
 class DocumentName(NamedTuple):
     """A document as the table of check-outs names it.
 
-    :ivar table: of its header, with its schema where that is given.
+    :ivar table: of its header, with its schema if given.
     :ivar ident: its primary key, as a text.
     :ivar id: a hash of both.
     """
@@ -53,13 +53,13 @@ def document_name(connection: Connection, root: Mapper[Any], identity: Identity)
 
 
 def table_name(connection: Connection, root: Mapper[Any]) -> str:
-    """Return the name of the header's table, with its schema where that is given."""
+    """Return the name of the header's table, with its schema if given."""
     table = own_table(root)
     return ".".join(part for part in (schema_of(connection, table), table.name) if part)
 
 
 def written_key(root: Mapper[Any], identity: Identity) -> str:
-    """Return the key as a text: of several columns as a list in JSON."""
+    """Return the key as a text: a JSON list for several columns."""
     columns = root.primary_key
     texts = [_written(column.type, value) for column, value in zip(columns, identity, strict=True)]
     if len(texts) == 1 and texts[0] is not None:
@@ -81,7 +81,7 @@ def _written(column_type: TypeEngine[Any], value: Any) -> str | None:
     if value is None:
         return None
     if isinstance(column_type, TypeDecorator):
-        with suppress(NotImplementedError):  # it changes nothing
+        with suppress(NotImplementedError):  # the type does not change the value
             value = column_type.process_bind_param(value, _DIALECT)
         return _written(column_type.impl_instance, value)
     if isinstance(column_type, Enum):
@@ -115,7 +115,7 @@ def _read(column_type: TypeEngine[Any], text: str | None) -> Any:
 
 
 def _tells_type(column_type: TypeEngine[Any]) -> bool:
-    """Return whether the type says of which type of Python its values are."""
+    """Return whether the type names the Python type of its values."""
     with suppress(NotImplementedError):
         return column_type.python_type in _KINDS
     return False
@@ -125,10 +125,7 @@ _KINDS: Final = (bool, int, float, Decimal, str, bytes, date, datetime, time)
 
 
 def _text(value: Any) -> str:
-    """Return the value as a text.
-
-    :raises LockNotSupported: its type has no such text.
-    """
+    """:raises LockNotSupported: the type has no unambiguous text."""
     for kinds, write in _WRITERS:
         if isinstance(value, kinds):
             return write(value)
@@ -141,7 +138,7 @@ def _datetime(value: datetime) -> str:
 
 _WRITERS: Final[tuple[tuple[Any, Callable[[Any], str]], ...]] = (
     (str, str.__str__),
-    (int, int.__repr__),  # a bool is one
+    (int, int.__repr__),  # bool included
     (float, float.__repr__),
     (Decimal, lambda value: format(value.normalize(), "f") if value else "0"),
     ((bytes, bytearray, memoryview), lambda value: bytes(value).hex()),

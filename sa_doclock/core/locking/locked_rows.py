@@ -1,4 +1,4 @@
-"""LockedRows: rows that are locked and read by SELECTs.  No other place sends the SELECTs of a lock."""
+"""LockedRows: rows that SELECTs lock and read.  No other place sends the SELECTs of a lock."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ from .wait_limit import Statement, WaitLimit
 
 T = TypeVar("T")
 
-_NOTHING: Final[Unreadable] = {}  # Threads: it is never changed.
+_NOTHING: Final[Unreadable] = {}  # Threads: never changed.
 
 
 class LockedRows(LockTarget[T]):
     """Rows of a mapped class, which SELECTs lock and read.
 
-    A subclass has the statements; :meth:`send_select` says which of them are sent.
+    A subclass has the statements; :meth:`send_select` decides which of them to send.
 
-    :ivar unreadable: the parts that were expired and that no access loads: they are loaded again
-        under the lock.
-    :ivar binds: the bind arguments of its statements, from the sending on.
+    :ivar unreadable: expired parts that no access loads: they are loaded again under the lock.
+    :ivar binds: the bind arguments of its statements, once they are sent.
     """
 
     unreadable: Unreadable = _NOTHING
@@ -51,20 +50,20 @@ class LockedRows(LockTarget[T]):
     def locking(self, plan: LockPlan, lock: LockOptions, *, whole_row: bool) -> Select[Any] | None:
         """Return the SELECT that locks the rows and reads them; None if one cannot do both.
 
-        Where it reads other tables too, it would show their rows as they were before its wait.
+        If it read other tables too, it would show their rows as of before its wait.
         """
 
     @abstractmethod
     def under_lock(self, lock: LockOptions) -> Select[Any]:
-        """Return the SELECT that reads the rows, where the transaction has the lock."""
+        """Return the SELECT that reads the rows, if the transaction has the lock."""
 
     @abstractmethod
     def read(self, statement: Select[Any]) -> Found:
-        """Execute it, and return its rows."""
+        """Execute the statement, and return its rows."""
 
     @abstractmethod
     def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:
-        """Lock the rows by statements of their own, then read them."""
+        """Lock the rows by separate statements, then read them."""
 
     def lock_keys(
         self, limit: WaitLimit, locking: Statement, parameters: Mapping[str, Any]
@@ -84,7 +83,7 @@ class LockedRows(LockTarget[T]):
         """Lock the rows and read them, by as few statements as this database and class allow."""
         self.binds = {"bind": connection.connection}
         row_lock = connection.row_lock(plan)
-        if not is_row_lock(row_lock):  # the lock is the transaction's
+        if not is_row_lock(row_lock):  # the lock covers the transaction
             table, at = plan.table, connection.connection
             if (
                 table is not None
@@ -103,12 +102,12 @@ class LockedRows(LockTarget[T]):
         whole_row = strategy.statements.locked is Locked.WHAT_IS_READ
         statement = self.locking(plan, row_lock, whole_row=whole_row)
         if statement is not None and request.seconds is None and not plan.may_be_slow:
-            return self.read(statement)  # with no limit, as mostly
+            return self.read(statement)  # the usual case: no limit
         limit = WaitLimit(strategy, row_lock, request.seconds, self.context.calls.current)
         if statement is None:
             return self.lock_and_read(limit, whole_row=whole_row)
         locking = cast("Statement", partial(self.locking, plan, whole_row=whole_row))
-        return limit.send(locking, self.read)
+        return limit.send(locking, self.read, statement)
 
     send = send_select
 
@@ -121,11 +120,11 @@ def objects_of(
     bind_arguments: dict[str, Any] | None = None,
     before_load: Callable[[], None] | None = None,
 ) -> list[Any]:
-    """Execute a SELECT of ours, past the session's own execute(), which looks for locks.
+    """Execute a SELECT of ours, by Session.execute(), because the session's own looks for locks.
 
     :param options: loader options of the caller.
-    :param before_load: is called where listeners of the engine were, before a row is loaded.
-    :returns: the objects that it has found.
+    :param before_load: called after listeners of the engine, before a row is loaded.
+    :returns: the objects found.
     """
     if options:
         statement = statement.options(*options)

@@ -1,4 +1,4 @@
-"""The rows of the table of check-outs: how they are read and written, on one connection."""
+"""The rows of the table of check-outs, read and written on one connection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ...dialects import strategy_for
 from ...dialects.base import Read, ServerClock
 from ...errors import LockNotSupported
 from ...keys import Identity, public_key
-from .keys import DocumentName
+from .key_texts import DocumentName
 from .table import UtcTimestamp
 
 MILLISECOND: Final = timedelta(milliseconds=1)
@@ -39,8 +39,8 @@ _KEYS_OF_A_STATEMENT: Final = 500
 class CheckoutRow:
     """A row of the table, and the time at which it was read.
 
-    :ivar id: None where the document has no row yet; the others are None then too.
-    :ivar until: None where it was checked in.
+    :ivar id: None: the document has no row, and the others are None too.
+    :ivar until: None: it was checked in.
     :ivar lease: milliseconds.
     """
 
@@ -60,11 +60,11 @@ class CheckoutRow:
 
     @property
     def open_epoch(self) -> int | None:
-        """The epoch, also of a check-out that has expired; None where the document is checked in."""
+        """The epoch, even of an expired check-out; None: the document is checked in."""
         return None if self.until is None else self.epoch
 
     def as_checkout(self, root: Mapper[Any], identity: Identity) -> Checkout:
-        """Return the check-out that the row is; not of a document that is checked in."""
+        """Return the row as a check-out; the document must not be checked in."""
         assert self.until is not None
         return Checkout(
             root.class_,
@@ -82,15 +82,14 @@ class CheckoutRow:
 _ROW: Final = [field.name for field in fields(CheckoutRow)][1:]
 
 NO_ROW: Final = CheckoutRow(*cast("tuple[Any, ...]", (None,) * len(fields(CheckoutRow))))
-"""That of a document which was never checked out; it has no time."""
+"""The row of a document that was never checked out; it has no time."""
 
 
 class CheckoutRows:
     """The rows of one table, read and written by one connection.
 
-    :param latest: read the last commit, by a locking read, where the transaction may be one
-        whose plain reads are as old as its begin.
-    :raises LockNotSupported: nothing is known of the clock of this database.
+    :param latest: read the last commit by a locking read, if plain reads may be older.
+    :raises LockNotSupported: the clock of this database is unknown.
     """
 
     def __init__(self, table: Table, connection: Connection, *, latest: bool = False) -> None:
@@ -99,7 +98,7 @@ class CheckoutRows:
         self._clock = _clock_of(connection)
 
     def read(self, document_ids: Iterable[str]) -> Mapping[str, CheckoutRow]:
-        """Return the rows with these ids; none of a document without a row."""
+        """Return the rows with these ids; documents without a row are missing."""
         ids, found = list(document_ids), dict[str, CheckoutRow]()
         statement = _rows_by_id(self._table, self._clock, latest=self._latest)
         for start in range(0, len(ids), _KEYS_OF_A_STATEMENT):
@@ -110,7 +109,7 @@ class CheckoutRows:
     def read_one(self, name: DocumentName, *, timed: bool = True) -> CheckoutRow:
         """Return the row of this document, or NO_ROW.
 
-        :param timed: tell the time also where there is no row.
+        :param timed: return the time even without a row.
         """
         row: Any = self.connection.execute(*self.select_one(name, timed=timed)).one_or_none()
         return NO_ROW if row is None else CheckoutRow(*row)
@@ -122,18 +121,18 @@ class CheckoutRows:
         return statement, {"document_id": name.id}
 
     def insert(self, name: DocumentName, values: Mapping[str, Any]) -> None:
-        """Write the row of a document that has none."""
+        """Insert the row of a document that has none."""
         of_document = {"id": name.id, "document": name.table, "ident": name.ident}
         self.connection.execute(insert(self._table).values({**of_document, **values}))
 
     def change(self, before: CheckoutRow, values: Mapping[str, Any]) -> bool:
-        """Write to a row, if it is as it was before; return whether it was."""
+        """Write to a row if it is unchanged; return whether it was."""
         until = self._table.c.until
         unchanged = until.is_(None) if before.until is None else until == before.until
         return self._write(before.id, before.epoch, unchanged, values)
 
     def change_open(self, name: DocumentName, epoch: int, values: Mapping[str, Any]) -> bool:
-        """Write to the row of a check-out, if it has not ended; return whether it has not."""
+        """Write to the row of a check-out if it is open; return whether it was."""
         return self._write(name.id, epoch, self._table.c.until.is_not(None), values)
 
     def _write(
@@ -155,11 +154,11 @@ class CheckoutRows:
         expired: bool,
         most: int | None = None,
     ) -> Sequence[Row[Any]]:
-        """Return the rows of the check-outs, with ``document`` and ``ident`` behind each.
+        """Return the rows of the check-outs, each followed by ``document`` and ``ident``.
 
-        :param tables: of the documents; None: of all.
-        :param expired: also those whose time is over.
-        :param most: so many at most.
+        :param tables: of the documents; None: all.
+        :param expired: include expired check-outs.
+        :param most: the largest number of rows.
         """
         table, now = self._table, _now(self._clock)
         statement = _select_row(table, now).add_columns(table.c.document, table.c.ident)
@@ -177,7 +176,7 @@ class CheckoutRows:
 def list_checkouts(
     connection: Connection, table: Table, owner: str | None
 ) -> Sequence[dict[str, Any]]:
-    """Return all check-outs, also expired ones, without the classes of a program."""
+    """Return all check-outs, even expired ones, without a program's classes."""
     found = CheckoutRows(table, connection).select_open(None, owner, expired=True)
     return [
         {
@@ -191,7 +190,7 @@ def list_checkouts(
             "expired": row.until <= row.now,
         }
         for row in found
-        if owner is None or row.owner == owner  # the database may ignore case
+        if owner is None or row.owner == owner  # may ignore case
     ]
 
 
@@ -213,10 +212,9 @@ def _select_row(table: Table, now: ColumnElement[datetime]) -> Select[Any]:
     return select(now.label("now"), *(table.c[name] for name in _ROW))
 
 
-# Threads: a cache of statements; two threads that miss at once make two that are the same.
+# Threads: a cache; two threads that miss at once build equal statements.
 @lru_cache(maxsize=64)
 def _rows_by_id(table: Table, clock: ServerClock, *, latest: bool) -> Select[Any]:
-    """Return the SELECT of the rows with these ``:ids``."""
     statement = _select_row(table, _now(clock))
     statement = statement.where(table.c.id.in_(bindparam("ids", expanding=True)))
     return statement.with_for_update() if latest else statement
@@ -224,14 +222,13 @@ def _rows_by_id(table: Table, clock: ServerClock, *, latest: bool) -> Select[Any
 
 @lru_cache(maxsize=64)
 def _row_by_id(table: Table, clock: ServerClock, *, latest: bool) -> Select[Any]:
-    """Return the SELECT of the row with this ``:document_id``."""
     statement = _select_row(table, _now(clock)).where(table.c.id == bindparam("document_id"))
     return statement.with_for_update() if latest else statement
 
 
 @lru_cache(maxsize=64)
 def _row_and_time(table: Table, clock: ServerClock, *, latest: bool) -> Select[Any]:
-    """Return the SELECT of the row with this ``:document_id``, or of the time alone."""
+    """Return the SELECT of the row with this ``:document_id``, and of the time in any case."""
     time = select(_now(clock).label("now")).subquery("doclock_time")
     statement = _select_row(table, time.c.now).select_from(
         time.outerjoin(table, table.c.id == bindparam("document_id"))

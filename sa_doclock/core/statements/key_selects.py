@@ -1,6 +1,6 @@
 """The SELECTs by key of get_entity() and get_entities(), each built once.
 
-With ``whole_row`` one reads all columns of the row, as ``Locked.WHAT_IS_READ`` asks for.
+With ``whole_row``, a SELECT reads all columns of the row, as ``Locked.WHAT_IS_READ`` requires.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def key_in(
 
 @mapper_cache
 def key_names(mapper: Mapper[Any]) -> tuple[str, ...]:
-    """Return the names of the parameters of the statements by key."""
+    """Return the parameter names of the statements by key."""
     return tuple(f"pk_{position}" for position in range(len(mapper.primary_key)))
 
 
@@ -49,7 +49,7 @@ def parameters_by_key(mapper: Mapper[Any], identity: Identity) -> dict[str, Any]
 def equals_key(columns: Sequence[ColumnElement[Any]], mapper: Mapper[Any]) -> ColumnElement[bool]:
     """Return the comparison of these columns with the parameters of the primary key.
 
-    The columns may be of a foreign key, and have other types than the key.
+    The columns may belong to a foreign key, and have other types than the key.
     """
     keys = zip(columns, key_names(mapper), mapper.primary_key, strict=True)
     return and_(
@@ -89,7 +89,7 @@ def _select(
 def lock_by_key(mapper: Mapper[Any], lock: LockOptions, *, whole_row: bool = False) -> Select[Any]:
     """Return the SELECT that locks the header's own row, for a mapper that spans several rows.
 
-    One statement for both would show the other rows as they were before the wait.
+    One statement for both would show the other rows as of before the wait.
     """
     root = root_of(mapper)
     columns = key_first(root) if whole_row else root.primary_key
@@ -98,13 +98,13 @@ def lock_by_key(mapper: Mapper[Any], lock: LockOptions, *, whole_row: bool = Fal
 
 
 def key_first(root: Mapper[Any]) -> list[ColumnElement[Any]]:
-    """Return the columns of the header's table, those of the primary key before the others."""
+    """Return the columns of the header's table, the primary key first."""
     others = [column for column in root.local_table.columns if column not in root.primary_key]
     return [*root.primary_key, *others]
 
 
 def in_order(mapper: Mapper[Any], keys: Iterable[Identity]) -> list[Identity]:
-    """Return the keys in ascending order; as they come, if they have no order among them."""
+    """Return the keys in ascending order; unchanged if they cannot be compared."""
     listed = list(keys)
     with suppress(TypeError, LookupError):
         listed.sort(key=key_order(mapper))
@@ -144,10 +144,10 @@ def parameters_by_keys(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
 def lock_where(
     root: Mapper[Any], lock: LockOptions, where: ColumnElement[bool], *, whole_row: bool = False
 ) -> Select[Any]:
-    """Return the SELECT that locks these headers in the order of their keys, which it reads first."""
+    """Return the SELECT that locks these headers in the order of their keys, its first columns."""
     columns = key_first(root)
     if not whole_row:
-        # With the key alone MySQL reads the whole index, with any hint, and locks all of it.
+        # With the key alone, MySQL reads and locks the whole index, whatever the hint.
         columns = columns[: len(root.primary_key) + 1]
     locked = add_lock(select(*columns), root.class_, lock, by_key=True)
     return _by_keys(locked, root, lock, where)
@@ -169,15 +169,14 @@ def _lock_by_one_column(root: Mapper[Any], lock: LockOptions, *, whole_row: bool
 def key_in_parameter(column: ColumnElement[Any], mapper: Mapper[Any]) -> ColumnElement[bool]:
     """Return ``key IN (...)`` with the parameter of :func:`parameters_by_keys`.
 
-    :param mapper: of the keys, whose type another column need not have.
+    :param mapper: of the keys, whose type may differ from the column's.
     """
     type_ = parameter_type(mapper.primary_key[0].type)
     return column.in_(bindparam("keys", expanding=True, type_=type_))
 
 
 def _by_keys(statement: S, mapper: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> S:
-    # PostgreSQL locks the sorted rows; InnoDB and SQL Server read the primary
-    # key's own index.
+    # PostgreSQL locks the sorted rows; InnoDB and SQL Server read the primary key's index.
     for hint, dialect in by_keys_hints(index_of_key(mapper)) if is_row_lock(lock) else ():
         statement = statement.with_hint(header_table(mapper.class_), hint, dialect)
     return statement.where(where).order_by(*mapper.primary_key)

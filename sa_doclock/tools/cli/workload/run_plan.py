@@ -1,4 +1,4 @@
-"""The plan of a run: its size, its locks, and the steps that its seed decides."""
+"""The plan of a run: its size, its locks, and the steps that its seed determines."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .tables import LARGEST, NAMES, State
 class Operation(enum.Enum):
     """The operations of a thread on a document."""
 
-    UPSERT = "upsert"  # set a detail, total again
-    DELETE = "delete"  # remove a detail, total again
-    MOVE = "move"  # move value between two details; the header is left alone
+    UPSERT = "upsert"  # set a detail, recalculate the total
+    DELETE = "delete"  # delete a detail, recalculate the total
+    MOVE = "move"  # move value between two details; the header stays unchanged
     LOAD = "load"  # read and check
 
 
-class Step(NamedTuple):
-    """One operation, with all that is random about it."""
+class WorkloadStep(NamedTuple):
+    """One operation, with its random choices."""
 
     operation: Operation
     document: int
     name: str
-    other: str  # of a MOVE: where the value goes to
+    other: str  # the target of a MOVE
     value: int
 
 
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 class Plan:
     """One run.
 
-    :ivar locks: False: plain reads instead of locks, all else the same.
+    :ivar locks: False: plain reads instead of locks, otherwise identical.
     :ivar details_only: the writers MOVE; otherwise they UPSERT and DELETE.
     :ivar read: the lock of a LOAD.
     :ivar whole: read documents with get_document() instead of get_entity().
@@ -59,12 +59,12 @@ class Plan:
 
     @property
     def guard(self) -> GuardMode:
-        """A run without locks makes writes that the guard would refuse."""
+        """Without locks, a run makes writes that the guard would refuse."""
         return "raise" if self.locks else "off"
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """The operations of this run; each is as likely as the others."""
+        """The operations of this run, equally likely."""
         if self.details_only:
             return Operation.MOVE, Operation.LOAD
         return Operation.UPSERT, Operation.DELETE, Operation.LOAD
@@ -75,21 +75,21 @@ class Plan:
         return self.threads * self.iterations
 
     def first_states(self) -> dict[int, State]:
-        """The documents at the start: every detail is there."""
+        """The documents at the start, with every detail."""
         rng = self._random("documents")
         return {
             number: {name: rng.randint(0, LARGEST) for name in NAMES}
             for number in range(self.documents)
         }
 
-    def steps(self, thread: int) -> Iterator[Step]:
+    def steps(self, thread: int) -> Iterator[WorkloadStep]:
         """Yield the steps of one thread."""
         rng = self._random(f"thread {thread}")
         for _ in range(self.iterations):
             operation = rng.choice(self.operations)
             document = rng.randrange(self.documents)
             name, other = rng.sample(NAMES, 2)
-            yield Step(operation, document, name, other, rng.randint(0, LARGEST))
+            yield WorkloadStep(operation, document, name, other, rng.randint(0, LARGEST))
 
     def _random(self, purpose: str) -> random.Random:
         return random.Random(f"{self.seed}, {purpose}")  # noqa: S311  # a test, not a secret

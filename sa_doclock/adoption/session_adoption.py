@@ -1,8 +1,8 @@
-"""Adoption: the object by which the ``with_for_update()`` of a session's statements are locks.
+"""Adoption: makes the ``with_for_update()`` of a session's statements a lock.
 
-A select that has one is executed as a lock.  Any other, in a statement that is about to be sent, is
-made real or refused: by SQLAlchemy's compiled statement, whoever has put the lock there, and wherever it
-stands.
+A select with one is executed as a lock.  In any other statement, the lock is made real or refused
+just before the statement is sent, by SQLAlchemy's compiled statement: whoever put the lock there,
+and wherever it is.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sqlalchemy.engine import Compiled
 from sqlalchemy.orm import Session
 
 from ..core.transaction import (
+    CompiledCheck,
     Executor,
     LockContext,
-    StatementCheck,
     check_statements,
     make_plan,
     open_for_lock,
@@ -33,11 +33,11 @@ from .compiled_locks import NO_LOCKS, CompiledLock, CompiledLocks, locks_in, str
 from .for_update import inner_select, lock_of_for_update
 
 
-class Adoption:
-    """Adoption in a session whose ``with_for_update()`` are locks; it keeps nothing of it."""
+class SessionAdoption:
+    """Makes the ``with_for_update()`` of a session a lock; keeps nothing of the session."""
 
     def executor(self, session: Session, statement: Any) -> Executor | None:
-        """Return the executor of the statement: a select that has a ``with_for_update()`` is executed here."""
+        """Return the executor of a select with ``with_for_update()``."""
         select = inner_select(statement)
         lock = lock_of_for_update(select) if isinstance(select, Select) else None
         if lock is None:
@@ -49,12 +49,11 @@ class Adoption:
         return partial(execute_for_update, context, statement, lock)
 
 
-def _check_of(compiled: Compiled) -> StatementCheck | None:
-    """Return the check of the locks in this statement; None where there are none."""
+def _check_of(compiled: Compiled) -> CompiledCheck | None:
     locks = locks_in(compiled)
     if locks is NO_LOCKS:
         return None
-    return StatementCheck(partial(_check, locks), in_calls=bool(locks.within))
+    return CompiledCheck(partial(_check, locks), in_calls=bool(locks.within))
 
 
 def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
@@ -75,9 +74,9 @@ def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
 def _check_locks(
     state: LockContext, connection: Connection, locks: CompiledLocks, options: Mapping[str, Any]
 ) -> None:
-    """Have these locks in the transaction, where the SQL of this database carries none of them.
+    """Take these locks in the transaction if this database's SQL has none of them.
 
-    In a call for a lock, the outermost is made real by that call.
+    Within a lock call, that call takes the outermost one.
 
     :raises LockNotSupported: nothing would lock.
     """
@@ -89,7 +88,7 @@ def _check_locks(
     _refuse_unlocked(unseen, joined.known)
     if joined.known is None:
         return
-    # In a call of ours the outermost is not the program's.
+    # Within a lock call, the outermost one is ours, not the program's.
     written = locks.all if call is None or call.request.as_is else locks.within
     if written:
         joined.known.check_autocommit(connection)
@@ -109,7 +108,6 @@ def _lock_schemas(
     locks: Iterable[CompiledLock],
     options: Mapping[str, Any],
 ) -> None:
-    """Have the locks in the schemas of their tables too, of whatever class these are."""
     for held in locks:
         lock = held.lock or LockOptions.None_
         tables = (froms.tables_below(froms.subqueries) for froms in held.froms)
@@ -127,7 +125,7 @@ def _check_tables(
     connection: Connection,
     options: Mapping[str, Any],
 ) -> None:
-    """Check that the SQL locks rows, and that the rows of each of its tables can be locked."""
+    """Check that the SQL locks rows, and that the rows of each table can be locked."""
     if lock.lock is None or not is_row_lock(
         strategy.statements.row_lock(lock.lock, READ_COMMITTED)
     ):
@@ -142,7 +140,7 @@ def _check_tables(
 
 
 def _refuse_unlocked(locks: Collection[CompiledLock], strategy: LockStrategy | None) -> None:
-    """:raises LockNotSupported: the SQL of one of these carries no lock."""
+    """:raises LockNotSupported: the SQL of one of these has no lock."""
     if any(lock.lock is None for lock in locks):
         raise LockNotSupported(
             "SQLAlchemy sends no FOR UPDATE for a UNION. Lock the rows by a select of their own"
