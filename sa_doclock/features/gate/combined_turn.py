@@ -250,18 +250,8 @@ class Turn(SessionPart):
                 self._run_on_commit()
 
     def _open(self) -> Any:
-        given = self.head.session_factory()
-        session = getattr(given, "sync_session", given)
-        state = state_of(session) if isinstance(session, Session) else None
-        if state is None:
-            raise TypeError(
-                f"gate.run() needs a factory of LockingSessions, and this one made {given!r}"
-            )
-        if session.in_transaction():
-            raise LockMisuse(
-                "gate.run() needs new sessions, and the factory returned one in a transaction"
-            )
-        self._session, self._state = session, state
+        given, self._session = new_session(self.head.session_factory)
+        self._state = state_of(self._session)
         return given
 
     def _lock(self, note_granted: Callable[[], object]) -> None:
@@ -477,6 +467,25 @@ class Turn(SessionPart):
             call.turn = None  # last: from here on, another transaction may take the call
         if self.error is not None:  # before any call was taken, or in a listener after COMMIT
             self.head.finish(self.error)
+
+
+def new_session(factory: Callable[[], Any]) -> tuple[Any, Session]:
+    """Return what the factory makes, and the Session in it: that of asyncio has one.
+
+    :raises TypeError: it makes no locking sessions.
+    :raises LockMisuse: the session is in a transaction.
+    """
+    given = factory()
+    session = getattr(given, "sync_session", given)
+    if not isinstance(session, Session) or state_of(session) is None:
+        raise TypeError(
+            f"gate.run() needs a factory of LockingSessions, and this one made {given!r}"
+        )
+    if session.in_transaction():
+        raise LockMisuse(
+            "gate.run() needs new sessions, and the factory returned one in a transaction"
+        )
+    return given, session
 
 
 def _is_of_write(error: Exception) -> bool:
