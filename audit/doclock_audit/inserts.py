@@ -10,10 +10,11 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import ColumnDefault, Table, UniqueConstraint
+from sqlalchemy import ColumnDefault, Table
 
 from . import cures
 from .data_flow import Column, flows_of, in_variables, nodes_on
+from .exploration.footprint import unique_groups
 from .findings import AuditFinding
 from .places import Place, Places, is_of_migration
 from .rows import attributes_of, entity_of_table, header_rows, short_name
@@ -271,10 +272,7 @@ def _keeps_out(table: Table, columns: Iterable[str]) -> bool | None:
     """
     names = set(columns)
     found: bool | None = False
-    groups: list[Any] = [table.primary_key]
-    groups += [one for one in table.constraints if isinstance(one, UniqueConstraint)]
-    groups += [one for one in table.indexes if one.unique]
-    for group in groups:
+    for group in unique_groups(table):
         keys = {column.key for column in group.columns}
         of_some = any(option.endswith("_where") for option in getattr(group, "dialect_kwargs", ()))
         if keys and keys <= names and not of_some:

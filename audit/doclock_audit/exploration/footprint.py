@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import BindParameter, Column, Index, Table, UniqueConstraint
+from sqlalchemy import BindParameter, Column, Table, UniqueConstraint
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList
 
@@ -247,7 +247,10 @@ def _keys(context: Any) -> list[tuple[Any, ...]]:
     where = getattr(getattr(context.compiled, "statement", None), "whereclause", None)
     values = {} if context.isinsert else dict(equalities(where))
     table = _only_table(values)
-    if table is None or (context.isupdate and _named_columns(context) & _unique_columns(table)):
+    if table is None:
+        return []
+    unique = {column.key for group in unique_groups(table) for column in group.columns}
+    if context.isupdate and _named_columns(context) & unique:
         return []
     names = [context.compiled.bind_names.get(values.get(one)) for one in table.primary_key]
     found = [tuple(map(row.get, names)) for row in context.compiled_parameters]
@@ -274,8 +277,7 @@ def equalities(where: Any) -> Iterator[tuple[Column[Any], BindParameter[Any]]]:
             yield column.table.columns.get(column.key, column), value
 
 
-def _unique_columns(table: Table) -> set[str]:
-    groups: list[Any] = [one for one in table.constraints if isinstance(one, UniqueConstraint)]
-    groups += [one for one in table.indexes if isinstance(one, Index) and one.unique]
-    found = {column.key for group in groups for column in group.columns}
-    return found | {column.key for column in table.primary_key}
+def unique_groups(table: Table) -> list[Any]:
+    """Return the primary key, the unique constraints and the unique indexes of a table."""
+    constraints = [one for one in table.constraints if isinstance(one, UniqueConstraint)]
+    return [table.primary_key, *constraints, *(one for one in table.indexes if one.unique)]
