@@ -479,13 +479,6 @@ def _key_of(node: ast.expr) -> ast.expr:
     return found
 
 
-def _selected(call: ast.Call) -> set[str]:
-    """Return the columns that a SELECT in this call returns, as far as it names them."""
-    selects = (one for one in ast.walk(call) if isinstance(one, ast.Call))
-    columns = (one.args for one in selects if name_of(one.func) in ("select", "query"))
-    return {of.attr for one in columns for of in one if isinstance(of, ast.Attribute)}
-
-
 class _Seen:
     """The values of a function that one of its lines has read."""
 
@@ -583,7 +576,10 @@ class _Seen:
                         if isinstance(inner, ast.Attribute)
                     }
             if covers(node, self._line) and isinstance(node, ast.Call):
-                names |= _selected(node)
+                calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+                selects = [one for one in calls if name_of(one.func) in ("select", "query")]
+                columns = (column for one in selects for column in one.args)
+                names |= {one.attr for one in columns if isinstance(one, ast.Attribute)}
         return (frozenset(names), frozenset(keys)) if looks else None
 
     def code_of(self, part: ast.expr, outcome: bool, aggregates: bool) -> str | None:

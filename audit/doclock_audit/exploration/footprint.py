@@ -145,7 +145,8 @@ def accesses_of(statement: str, context: Any, reading: Reading) -> Accesses:
     :param context: SQLAlchemy's execution context.
     """
     if _first_word(statement) in _NO_ACCESS:
-        return _of_setting(statement, reading)
+        begins = reading.whole_database and _BEGIN_FOR_WRITES.match(statement)
+        return frozenset({Access(Mode.WRITE)}) if begins else frozenset()
     if not _is_known(statement, context):
         return ANYTHING
     modes = modes_of_tables(statement, reading.mode)
@@ -158,11 +159,6 @@ def accesses_of(statement: str, context: Any, reading: Reading) -> Accesses:
         return frozenset({Access(strongest)})
     through_keys = _through_foreign_keys(context)
     return frozenset(_on_rows(modes, context)) | frozenset(through_keys)
-
-
-def _of_setting(statement: str, reading: Reading) -> Accesses:
-    begins = reading.whole_database and _BEGIN_FOR_WRITES.match(statement)
-    return frozenset({Access(Mode.WRITE)}) if begins else frozenset()
 
 
 def _without_tables(statement: str) -> Accesses:
@@ -225,14 +221,9 @@ def _through_foreign_keys(context: Any) -> Iterator[Access]:
         if context.isinsert or (context.isupdate and key.parent.key in named):
             yield Access(Mode.SHARE, table_name(key.column.table.name))
     if context.isdelete or (context.isupdate and named & {*table.primary_key.columns.keys()}):
-        yield from _referring(table)
-
-
-def _referring(table: Table) -> Iterator[Access]:
-    """Yield the tables whose rows can refer to this one's, and may be deleted with them."""
-    for other in table.metadata.tables.values():
-        if any(key.references(table) for key in other.foreign_keys):
-            yield Access(Mode.WRITE, table_name(other.name))
+        for other in table.metadata.tables.values():  # whose rows may be deleted with these
+            if any(key.references(table) for key in other.foreign_keys):
+                yield Access(Mode.WRITE, table_name(other.name))
 
 
 def _named_columns(context: Any) -> set[str]:
