@@ -241,22 +241,15 @@ class Flow:
         statement = caller.statement_at(place.line)
         for node in nodes_on(statement):
             if isinstance(node, ast.Call) and name_of(node.func) == self.scope.name:
-                given = dict(self._arguments(node))
+                given = {self.scope.parameter_at(at): one for at, one in enumerate(node.args)}
+                given |= {one.arg: one.value for one in node.keywords}
+                given.pop(None, None)  # of *values, **values
                 of = self._object_in(node, given)
                 for name in self._parameters_of(self.value):
                     if name in given:
                         yield Flow(caller, statement, self.column, self.read, given[name], of)
 
-    def _arguments(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
-        for position, one in enumerate(call.args):
-            name = self.scope.parameter_at(position)
-            if name is not None:
-                yield name, one
-        for keyword in call.keywords:
-            if keyword.arg is not None:
-                yield keyword.arg, keyword.value
-
-    def _object_in(self, call: ast.Call, given: dict[str, ast.expr]) -> str | None:
+    def _object_in(self, call: ast.Call, given: dict[str | None, ast.expr]) -> str | None:
         if self.of in given:
             return ast.unparse(given[self.of])
         if self.of == "self" and isinstance(call.func, ast.Attribute):

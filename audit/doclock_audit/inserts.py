@@ -10,10 +10,11 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import ColumnDefault, Table, UniqueConstraint
+from sqlalchemy import ColumnDefault, Table
 
 from . import cures
 from .data_flow import Column, flows_of, in_variables, nodes_on
+from .exploration.footprint import unique_groups
 from .findings import AuditFinding
 from .places import Place, Places, is_of_migration
 from .rows import attributes_of, entity_of_table, header_rows, short_name
@@ -160,7 +161,9 @@ class InsertRace(Rule):
                 _same(new.values.get(name), value) for name, value in equal.items()
             )
             if same and (equal or read.condition.exact) and race.columns.isdisjoint(equal or ()):
-                self._judge(transaction, new, read, race, constants)
+                # Databases differ in the locks of an UPDATE that finds no row.
+                judged = race._replace(certain=race.certain and not read.writes)
+                self._judge(transaction, new, read, judged, constants)
 
     def read_itself(self, transaction: Transaction, new: NewRow, own: OwnRead, number: int) -> None:
         """Judge an INSERT that reads rows of its own table.
@@ -271,10 +274,7 @@ def _keeps_out(table: Table, columns: Iterable[str]) -> bool | None:
     """
     names = set(columns)
     found: bool | None = False
-    groups: list[Any] = [table.primary_key]
-    groups += [one for one in table.constraints if isinstance(one, UniqueConstraint)]
-    groups += [one for one in table.indexes if one.unique]
-    for group in groups:
+    for group in unique_groups(table):
         keys = {column.key for column in group.columns}
         of_some = any(option.endswith("_where") for option in getattr(group, "dialect_kwargs", ()))
         if keys and keys <= names and not of_some:
@@ -481,13 +481,6 @@ def _key_of(node: ast.expr) -> ast.expr:
     return found
 
 
-def _selected(call: ast.Call) -> set[str]:
-    """Return the columns that a SELECT in this call returns, as far as it names them."""
-    selects = (one for one in ast.walk(call) if isinstance(one, ast.Call))
-    columns = (one.args for one in selects if name_of(one.func) in ("select", "query"))
-    return {of.attr for one in columns for of in one if isinstance(of, ast.Attribute)}
-
-
 class _Seen:
     """The values of a function that one of its lines has read."""
 
@@ -585,7 +578,10 @@ class _Seen:
                         if isinstance(inner, ast.Attribute)
                     }
             if covers(node, self._line) and isinstance(node, ast.Call):
-                names |= _selected(node)
+                calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+                selects = [one for one in calls if name_of(one.func) in ("select", "query")]
+                columns = (column for one in selects for column in one.args)
+                names |= {one.attr for one in columns if isinstance(one, ast.Attribute)}
         return (frozenset(names), frozenset(keys)) if looks else None
 
     def code_of(self, part: ast.expr, outcome: bool, aggregates: bool) -> str | None:

@@ -47,7 +47,7 @@ from .sent import (
     values_sent,
     whole_row,
 )
-from .transactions import Read, RowLock, SessionSeen, Transaction, Write
+from .transactions import Read, RowLock, Transaction, Write
 from .watched import Watched, commits_each_statement, here
 
 _NAMELESS: Final = ""
@@ -106,7 +106,7 @@ class Listeners:
         if sent.controls:
             self._note_control(connection, transaction, sent)
         if sent.asks or sent.is_select:
-            reading = None if user is None else self._reading(user, sent)
+            reading = None if user is None else user.reading
             self._note_select(connection, transaction, sent, context, reading)
         elif sent.writes:
             transaction.has_written = True
@@ -135,6 +135,11 @@ class Listeners:
         context: Any,
         reading: Read | None,
     ) -> None:
+        if reading is not None:
+            if reading.number:
+                reading = None  # it was executed before: the session does not know this one
+            else:
+                reading.number, reading.claims = self._watched.statements, sent.limited
         if not sent.asks:
             places = places_of_program() if reading is None else reading.places
             parameters = parameters_of(context) if sent.conditions else []
@@ -153,14 +158,6 @@ class Listeners:
         else:
             for table in {*sent.locked} - reading.tables:  # of a join, for example
                 transaction.tables_locked.setdefault(table, reading.number)
-
-    def _reading(self, user: SessionSeen, sent: Sent) -> Read | None:
-        """Return the session's SELECT that this statement executes; None for any other."""
-        reading = user.reading
-        if reading is None or reading.number:
-            return None
-        reading.number, reading.claims = self._watched.statements, sent.limited
-        return reading
 
     def _note_rows_locked(
         self, transaction: Transaction, sent: Sent, context: Any, place: Place

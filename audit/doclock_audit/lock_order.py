@@ -23,8 +23,6 @@ _ALL_PAIRS: Final = 8  # up to so many rows all pairs are examined, beyond that 
 _MOST_VISITED: Final = 300  # in the search for one cycle
 
 T = TypeVar("T")
-Orders = Mapping[tuple[str, str, str], tuple[tuple[str, str], int]]
-"""A pair of places, and their count, by two classes and the direction of their keys."""
 
 
 @dataclass(slots=True)
@@ -100,12 +98,12 @@ class LockOrder(Rule):
 
     def findings(self) -> Iterator[AuditFinding]:
         """Yield the cycles of rows, and then those of classes that no such cycle shows."""
-        certain = set()
+        shown = set()  # the classes of a cycle
         orders: dict[tuple[str, str, str], tuple[tuple[str, str], int]] = {}
         for (kind, *key), count in self.tally:
             if kind == "cycle":
                 entities = key[0].split("|")
-                certain.add(frozenset(entities))
+                shown.add(frozenset(entities))
                 yield self._judge(entities, key[1].split("|"), count, certain=True)
             else:  # the first pair of places where it was seen
                 held, row, direction, *(held_at, locked_at) = key
@@ -113,15 +111,10 @@ class LockOrder(Rule):
                 orders[held, row, direction] = known, times + count
         for entity in {held for held, row, _ in orders if held == row}:
             both = [orders.get((entity, entity, one)) for one in ("ascending", "descending")]
-            if all(both) and frozenset({entity}) not in certain:
+            if all(both) and frozenset({entity}) not in shown:
                 (up, times_up), (down, times_down) = filter(None, both)
                 times = times_up + times_down
                 yield self._judge([entity] * 2, [*up, *down], times, certain=False)
-        yield from self._cycles_of_classes(orders, certain)
-
-    def _cycles_of_classes(
-        self, orders: Orders, shown: set[frozenset[str]]
-    ) -> Iterator[AuditFinding]:
         for cycle in _cycles([(held, row) for held, row, _ in orders if held != row]):
             if frozenset(cycle) not in shown:
                 shown.add(frozenset(cycle))

@@ -12,6 +12,7 @@ from functools import partial
 from inspect import currentframe
 from os import sep
 from pathlib import Path
+from traceback import walk_stack
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
@@ -98,8 +99,10 @@ def places_of_program() -> Places:
 def waiting_places(thread: int, task: Any) -> Places:
     """Return the lines at which a thread, or a task of asyncio, waits or works."""
     awaited = list(_awaited(task.get_coro())) if task is not None and not task.done() else []
-    frames_of_it = reversed(awaited) if awaited else _frames_of(thread)
-    stack = [one for one in frames_of_it if not one.f_code.co_filename.startswith("<")]
+    running = sys._current_frames().get(thread)  # noqa: SLF001  # documented, in spite of its name
+    of_thread = [one for one, _ in walk_stack(running)] if running is not None else []
+    every = reversed(awaited) if awaited else of_thread
+    stack = [one for one in every if not one.f_code.co_filename.startswith("<")]
     called = [Place(one.f_code.co_filename, one.f_lineno) for one in _of_program(stack)]
     return _noted(called[:_DEPTH], lambda: stack)
 
@@ -122,13 +125,6 @@ def _awaited(coroutine: Any) -> Iterator[FrameType]:
         if frame is not None:
             yield frame
         coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
-
-
-def _frames_of(thread: int) -> Iterator[FrameType]:
-    frame = sys._current_frames().get(thread)  # noqa: SLF001  # documented, in spite of its name
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _noted(found: Sequence[Place], stack: Callable[[], Iterable[FrameType]]) -> Places:

@@ -156,11 +156,11 @@ _numbers: Final = count()
 
 
 class Protection(NamedTuple):
-    """The conflicts that the database refuses at an isolation level.
+    """The guarantees of an isolation level.
 
-    :ivar finds_conflicts: to overwrite what has changed since it was read.
-    :ivar excludes_inserts: a row of another that a SELECT would have found.
-    :ivar joins_statements: such a row while one statement, or two of which the first writes, reads and inserts.
+    :ivar finds_conflicts: a row that changed since it was read cannot be overwritten.
+    :ivar excludes_inserts: others cannot insert a row that a SELECT would have returned.
+    :ivar joins_statements: nor while one statement, or two of which the first writes, reads and inserts.
     """
 
     finds_conflicts: bool = False

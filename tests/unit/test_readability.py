@@ -208,8 +208,8 @@ OF_DRIVERS = {"dialects/postgresql/pipeline.py": {"_fetch_gen"}}
 """The private names of drivers that a module needs; it says why, and which test fails without."""
 
 
-DOCUMENTED = {"_asdict", "_replace", "_current_frames"}
-"""Methods of every NamedTuple, and sys._current_frames()."""
+DOCUMENTED = {"_asdict", "_replace", "_current_frames", "_getframe"}
+"""Methods of every NamedTuple, and two functions of sys."""
 
 
 def is_private(name: object) -> bool:

@@ -202,20 +202,17 @@ class Explorer:
                 search.end()
             else:
                 search.give_up(len(steps))
-            self._show_progress()
+            now = time.monotonic()
+            if now - self._shown_at >= _SECONDS_TO_PROGRESS:
+                self._shown_at = now
+                done = f"{self._runs} orders in {now - self._began:.0f} s"
+                self._progress(f"explore: {done}, {len(self._failures)} failures")
             if not search.next():
                 self._check_relation()
                 return
             if self._runs >= orders:
                 self._reasons[f"orders={orders} was not enough"] = None
                 return
-
-    def _show_progress(self) -> None:
-        now = time.monotonic()
-        if now - self._shown_at >= _SECONDS_TO_PROGRESS:
-            self._shown_at = now
-            done = f"{self._runs} orders in {now - self._began:.0f} s"
-            self._progress(f"explore: {done}, {len(self._failures)} failures")
 
     def _check_relation(self) -> None:
         """Run once more, with the functions in turn, and check that only the expected waits occur.
@@ -296,7 +293,11 @@ class Explorer:
         except Exception as raised:
             of_function = any(raised is one.error for one in outcomes)
             if not isinstance(raised, AssertionError) and not of_function:
-                raise RuntimeError(_bug_of_invariant(raised, order)) from raised
+                raise RuntimeError(
+                    f'the invariant failed after order "{order}" with {type(raised).__name__}: {raised}. It says '
+                    "nothing about the two functions: an invariant raises AssertionError, or returns False, where "
+                    "the data are wrong; the error of an outcome may come out of it too"
+                ) from raised
             held, error = False, raised
         if held is None or held:
             return
@@ -304,14 +305,6 @@ class Explorer:
         self._failures.append(
             Failure(order, kind_of(scheduler.sent, outcomes), timeline, outcomes, error)
         )
-
-
-def _bug_of_invariant(error: Exception, order: str) -> str:
-    return (
-        f'the invariant failed after order "{order}" with {type(error).__name__}: {error}. It says nothing '
-        "about the two functions: an invariant raises AssertionError, or returns False, where the data are "
-        "wrong; the error of an outcome may come out of it too"
-    )
 
 
 def _by_search(search: Search, ready: dict[int, Step], chosen: Sequence[Step]) -> int:

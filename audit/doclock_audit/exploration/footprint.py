@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import BindParameter, Column, Index, Table, UniqueConstraint
+from sqlalchemy import BindParameter, Column, Table, UniqueConstraint
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList
 
@@ -145,7 +145,8 @@ def accesses_of(statement: str, context: Any, reading: Reading) -> Accesses:
     :param context: SQLAlchemy's execution context.
     """
     if _first_word(statement) in _NO_ACCESS:
-        return _of_setting(statement, reading)
+        begins = reading.whole_database and _BEGIN_FOR_WRITES.match(statement)
+        return frozenset({Access(Mode.WRITE)}) if begins else frozenset()
     if not _is_known(statement, context):
         return ANYTHING
     modes = modes_of_tables(statement, reading.mode)
@@ -158,11 +159,6 @@ def accesses_of(statement: str, context: Any, reading: Reading) -> Accesses:
         return frozenset({Access(strongest)})
     through_keys = _through_foreign_keys(context)
     return frozenset(_on_rows(modes, context)) | frozenset(through_keys)
-
-
-def _of_setting(statement: str, reading: Reading) -> Accesses:
-    begins = reading.whole_database and _BEGIN_FOR_WRITES.match(statement)
-    return frozenset({Access(Mode.WRITE)}) if begins else frozenset()
 
 
 def _without_tables(statement: str) -> Accesses:
@@ -225,14 +221,9 @@ def _through_foreign_keys(context: Any) -> Iterator[Access]:
         if context.isinsert or (context.isupdate and key.parent.key in named):
             yield Access(Mode.SHARE, table_name(key.column.table.name))
     if context.isdelete or (context.isupdate and named & {*table.primary_key.columns.keys()}):
-        yield from _referring(table)
-
-
-def _referring(table: Table) -> Iterator[Access]:
-    """Yield the tables whose rows can refer to this one's, and may be deleted with them."""
-    for other in table.metadata.tables.values():
-        if any(key.references(table) for key in other.foreign_keys):
-            yield Access(Mode.WRITE, table_name(other.name))
+        for other in table.metadata.tables.values():  # whose rows may be deleted with these
+            if any(key.references(table) for key in other.foreign_keys):
+                yield Access(Mode.WRITE, table_name(other.name))
 
 
 def _named_columns(context: Any) -> set[str]:
@@ -247,7 +238,10 @@ def _keys(context: Any) -> list[tuple[Any, ...]]:
     where = getattr(getattr(context.compiled, "statement", None), "whereclause", None)
     values = {} if context.isinsert else dict(equalities(where))
     table = _only_table(values)
-    if table is None or (context.isupdate and _named_columns(context) & _unique_columns(table)):
+    if table is None:
+        return []
+    unique = {column.key for group in unique_groups(table) for column in group.columns}
+    if context.isupdate and _named_columns(context) & unique:
         return []
     names = [context.compiled.bind_names.get(values.get(one)) for one in table.primary_key]
     found = [tuple(map(row.get, names)) for row in context.compiled_parameters]
@@ -274,8 +268,7 @@ def equalities(where: Any) -> Iterator[tuple[Column[Any], BindParameter[Any]]]:
             yield column.table.columns.get(column.key, column), value
 
 
-def _unique_columns(table: Table) -> set[str]:
-    groups: list[Any] = [one for one in table.constraints if isinstance(one, UniqueConstraint)]
-    groups += [one for one in table.indexes if isinstance(one, Index) and one.unique]
-    found = {column.key for group in groups for column in group.columns}
-    return found | {column.key for column in table.primary_key}
+def unique_groups(table: Table) -> list[Any]:
+    """Return the primary key, the unique constraints and the unique indexes of a table."""
+    constraints = [one for one in table.constraints if isinstance(one, UniqueConstraint)]
+    return [table.primary_key, *constraints, *(one for one in table.indexes if one.unique)]

@@ -153,17 +153,13 @@ def _ask(engine: Engine) -> _Known:
     with side_connection(engine, {}) as connection:
         strategy = find_strategy(connection)
         views = frozenset(str(name).lower() for name in inspect(connection).get_view_names())
-        return _Known(_level_of(connection, strategy), strategy, views)
-
-
-def _level_of(connection: Connection, strategy: LockStrategy | None) -> str | None:
-    if strategy is not None:
-        try:
-            strategy.check_autocommit(connection)
-        except LockNotSupported:
-            return AUTOCOMMIT
-    found: str | None = connection.get_isolation_level()
-    return found
+        level: str | None = connection.get_isolation_level()
+        if strategy is not None:
+            try:
+                strategy.check_autocommit(connection)
+            except LockNotSupported:
+                level = AUTOCOMMIT
+        return _Known(level, strategy, views)
 
 
 _ROLLBACK_IN_SQL: Final = re.compile(r"\s*ROLLBACK\b", re.IGNORECASE)
@@ -256,7 +252,9 @@ class Listeners:
             return
         rows = None if many else keep_rows(context, cursor)
         step = participant.step
-        step.saw = _in_words(rows) if rows is not None else _written(cursor.rowcount)
+        count = cursor.rowcount
+        written = "done" if count < 0 else f"{count} row{'' if count == 1 else 's'}"
+        step.saw = written if rows is None else _in_words(rows)
         transaction = participant.transactions.get(step.transaction)
         if transaction is not None:
             transaction.add(step.accesses)
@@ -320,12 +318,6 @@ def _in_words(rows: list[Any]) -> str:
     shown = ", ".join(_short(str(tuple(row))) for row in rows[:_SHOWN_ROWS])
     more = len(rows) - _SHOWN_ROWS
     return f"{shown}, and {more} more" if more > 0 else shown
-
-
-def _written(count: int) -> str:
-    if count < 0:
-        return "done"
-    return f"{count} row" if count == 1 else f"{count} rows"
 
 
 def _short(text: str) -> str:

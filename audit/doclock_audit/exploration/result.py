@@ -82,17 +82,12 @@ def _work_of(function: int, steps: Sequence[Step]) -> _Work:
     for at, step in own:
         if step.error is None:
             seen_at = at if step.transaction == OWN_TRANSACTION else commits.get(step.transaction)
-            _add_step(work, at, step, seen_at)
+            for access in step.rows:
+                if access.mode in _READS:
+                    work.reads.append(_Use(at, access))
+                elif seen_at is not None:  # others could see it
+                    work.writes.append(_Use(seen_at, access))
     return work
-
-
-def _add_step(work: _Work, at: int, step: Step, seen_at: int | None) -> None:
-    """Add the reads of a step, and its writes if others could see them."""
-    for access in step.rows:
-        if access.mode in _READS:
-            work.reads.append(_Use(at, access))
-        elif seen_at is not None:
-            work.writes.append(_Use(seen_at, access))
 
 
 def _loses(one: _Work, other: _Work) -> bool:
@@ -222,18 +217,14 @@ class Exploration:
         every = "all of them" if self.complete else f"not all: {self.incomplete_because}"
         failed = len(self.failures)
         head = f"the invariant did not hold in {failed} of {self.runs} orders ({every})"
-        head += f"; {self._conflicts()}"
+        if self.waited or self.retried:
+            head += f"; one waited for the other in {self.waited} of them, and tried again in {self.retried}"
+        else:
+            head += "; they never waited for each other, and never tried again"
         shown = "\n\n".join(
             f"{number}. {one}" for number, one in enumerate(self.failures[:_SHOWN], 1)
         )
         return f"{head}\n\n{shown}" if shown else head
-
-    def _conflicts(self) -> str:
-        if not self.waited and not self.retried:
-            return "they never waited for each other, and never tried again"
-        return (
-            f"one waited for the other in {self.waited} of them, and tried again in {self.retried}"
-        )
 
 
 _WIDTH: Final = 48

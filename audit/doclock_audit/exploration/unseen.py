@@ -85,16 +85,12 @@ class Unseen(Observer):
 
     def reasons(self) -> list[str]:
         """Return why an order may have gone unseen, in words."""
-        return [*self._no_statement(), *self._reasons.values()]
-
-    def _no_statement(self) -> Iterator[str]:
-        blind = [number for number, seen in sorted(self._ran.items()) if not seen]
-        if blind:
-            who = " and ".join(_NAMES[one] for one in blind)
-            yield (
-                f"no statement of {who} was seen on a table: the work is done out of sight, as in another "
-                "process or by a driver's own connection, or there is none"
-            )
+        blind = [_NAMES[number] for number, seen in sorted(self._ran.items()) if not seen]
+        no_statement = (
+            f"no statement of {' and '.join(blind)} was seen on a table: the work is done out of sight, as in "
+            "another process or by a driver's own connection, or there is none"
+        )
+        return [*([no_statement] if blind else ()), *self._reasons.values()]
 
     def note_run(self, participant: Participant) -> None:
         """Note whether a statement of this function was seen in the order that has ended."""
