@@ -201,8 +201,8 @@ class Turn(SessionPart):
         if self._running is not None:
             self._ended = True
             raise LockMisuse(
-                "the transaction is the gate's, which commits it for several functions: leave out "
-                "commit(); flush() and save_changes() may be called"
+                "the gate commits this transaction for several functions: do not call commit(); "
+                "flush() and save_changes() are allowed"
             )
         self._is_sent = True
 
@@ -254,10 +254,12 @@ class Turn(SessionPart):
         session = getattr(given, "sync_session", given)
         state = state_of(session) if isinstance(session, Session) else None
         if state is None:
-            raise TypeError(f"gate.run() needs a factory of LockingSessions; it has made {given!r}")
+            raise TypeError(
+                f"gate.run() needs a factory of LockingSessions, and this one made {given!r}"
+            )
         if session.in_transaction():
             raise LockMisuse(
-                "gate.run() needs new sessions, and this one is in a transaction; give it the factory"
+                "gate.run() needs new sessions, and the factory returned one in a transaction"
             )
         self._session, self._state = session, state
         return given
@@ -385,8 +387,8 @@ class Turn(SessionPart):
                 transaction.refuse_failed_commit(whole=True)
         if not self._is_whole():
             raise LockMisuse(
-                "the function has ended the transaction, which is the gate's; leave out commit() "
-                "and rollback(), and raise an error to undo its changes"
+                "the function ended the gate's transaction: do not call commit() or rollback(); to "
+                "undo the function's changes, raise an error"
             )
 
     @property

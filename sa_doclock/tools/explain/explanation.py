@@ -56,7 +56,7 @@ def without_lock(statement: str) -> str:
     """
     sent = _BEGIN.sub("BEGIN", _TABLE_HINT.sub("WITH (NOLOCK)", _AT_THE_END.sub("", statement)))
     if _LEFT.search(sent):
-        raise LockNotSupported(f"explain_lock() cannot take the lock out of this statement: {sent}")
+        raise LockNotSupported(f"explain_lock() cannot remove the lock from this statement: {sent}")
     return sent
 
 
