@@ -90,13 +90,14 @@ CHANGES = (set_total, set_in_data, append, remove, move, set_in_new, delete)
 Function = Callable[[Session, Bill], None]
 
 
-@pytest.mark.parametrize("first", [nothing, *CHANGES])
 @pytest.mark.parametrize("then", CHANGES)
+@rows("first", [nothing, *CHANGES])
 def test_a_change_is_seen_whatever_is_pending(
     session: Session, first: Function, then: Function
 ) -> None:
     if first is then is delete:
-        pytest.skip("the second time it changes nothing")
+        return  # the second time it changes nothing
+    session.rollback()
     bill = session.get_one(Bill, 1)
     with session.no_autoflush:
         first(session, bill)

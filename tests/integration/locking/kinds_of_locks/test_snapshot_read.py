@@ -303,6 +303,7 @@ WRITES: dict[str, Callable[[LockingSession], Any]] = {
 }
 
 
+@pytest.mark.own_logic
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_a_write_in_it_is_refused_before_it_is_sent(
     engine: sa.Engine,
