@@ -85,7 +85,7 @@ _DEFAULT: Final = "give what the text asks for"
 _OF_ARGUMENTS: Final = ("ValueError", "TypeError")
 
 _VERBS = (
-    "add|alter|ask|begin|bind|call|change|claim|connect|end|execute|expunge|flush|fork|give|have|hint|keep|leave|"
+    "add|alter|ask|begin|bind|call|change|claim|connect|do not|end|execute|expunge|flush|fork|give|have|hint|keep|leave|"
     "let|load|lock|look|make|map|migrate|name|open|page|pass|read|remove|roll|run|say|select|set|show|switch|take|"
     "try|use|wait|decorate|reload|enter"
 )

@@ -259,7 +259,8 @@ class Turn(SessionPart):
             )
         if session.in_transaction():
             raise LockMisuse(
-                "gate.run() needs new sessions, and the factory returned one in a transaction"
+                "gate.run() needs new sessions, and the factory returned one in a transaction; "
+                "make a new session in each call of it"
             )
         self._session, self._state = session, state
         return given
