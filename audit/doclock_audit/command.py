@@ -80,7 +80,7 @@ def audit(
         raise typer.BadParameter("--json and --sarif FILE exclude each other")
     files = {file: form for file, form in ((sarif, Audit.to_sarif), (html, Audit.to_html)) if file}
     for file in files:
-        _check_writable(file)
+        check_writable(file, _end)
     run = _runner_of(program)
     folder, packages = Path.cwd(), [*(package or ()), *_package_of(program)]
     found = Audit(packages=packages, tests_alone=True)
@@ -88,14 +88,8 @@ def audit(
         status = _status_of(run, quiet=json_wanted)
     _say(found.to_json() if json_wanted else found.report())
     written = [_write(folder, file, form(found)) for file, form in files.items()]
-    raise typer.Exit(status or max(written, default=0) or _status_by(found))
-
-
-def _check_writable(file: Path) -> None:
-    try:
-        check_writable(file)
-    except OSError as error:
-        raise _end(f"{file} cannot be written: {error.strerror}") from None
+    errors = any(one.severity == "error" for one in found.findings)
+    raise typer.Exit(status or max(written, default=0) or (_ERRORS_FOUND if errors else 0))
 
 
 def _end(text: str) -> typer.Exit:
@@ -105,10 +99,6 @@ def _end(text: str) -> typer.Exit:
 
 def _say(text: str, *, err: bool = False) -> None:
     typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
-
-
-def _status_by(found: Audit) -> int:
-    return _ERRORS_FOUND if any(one.severity == "error" for one in found.findings) else 0
 
 
 def _write(folder: Path, file: Path, text: str) -> int:

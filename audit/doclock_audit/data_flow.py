@@ -17,9 +17,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from .places import Place, Places
-from .source import Scope, Unpacked, certain_parts, names_in, parts_of, scope_of
+from .source import ORDERS, Scope, Unpacked, certain_parts, name_of, names_in, scope_of
 
-_ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _EQUALS: Final = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)
 _SCALARS: Final = ("scalar", "scalar_one", "scalar_one_or_none", "count")
 
@@ -197,7 +196,6 @@ _SET_IN_TEXT: Final = re.compile(r"(\w+)\W?\s*=\s*'?$")
 
 
 def _named(column: ast.expr | None) -> str | None:
-    """Return the column that a key of a dictionary names: ``"total"``, ``Order.total``."""
     match column:
         case ast.Constant(value=str(name)) | ast.Attribute(attr=name):
             return name
@@ -242,7 +240,7 @@ class Flow:
             return
         statement = caller.statement_at(place.line)
         for node in nodes_on(statement):
-            if isinstance(node, ast.Call) and _named_function(node) == self.scope.name:
+            if isinstance(node, ast.Call) and name_of(node.func) == self.scope.name:
                 given = dict(self._arguments(node))
                 of = self._object_in(node, given)
                 for name in self._parameters_of(self.value):
@@ -323,7 +321,7 @@ class Flow:
             return next(filter(None, (self._selected_at(v, position, seen) for v in values)), "")
         for node in ast.walk(of) if self._is_read(of) else ():
             columns: list[str] = []
-            if isinstance(node, ast.Call) and _named_function(node) in ("select", "query"):
+            if isinstance(node, ast.Call) and name_of(node.func) in ("select", "query"):
                 columns = [getattr(one, "attr", "") for one in node.args]
             elif isinstance(node, ast.Constant) and (text := _COLUMNS.match(str(node.value))):
                 columns = [
@@ -389,11 +387,14 @@ class Flow:
         """Return whether the condition lets only one of two writers with different values pass."""
         if self.of is None or self.value is None:
             return False
-        parts = filter(self._mentions, parts_of(test))
-        if any(self._compares_with_new(one, _EQUALS) or self._calls(one) for one in parts):
-            return False
+        for part, _ in certain_parts(test, outcome=None):
+            calls = [node for node in ast.walk(part) if isinstance(node, ast.Call)]
+            # Nobody knows here what a function answers that is given the old value.
+            asks = any(self._mentions(one) for call in calls for one in call.args)
+            if asks or (self._mentions(part) and self._compares_with_new(part, _EQUALS)):
+                return False
         return self._varies(self.value) and any(
-            self._compares_with_new(one, _ORDERS) or self._is_empty(one, is_true)
+            self._compares_with_new(one, ORDERS) or self._is_empty(one, is_true)
             for one, is_true in certain_parts(test, outcome=outcome)
             if self._mentions(one)
         )
@@ -405,11 +406,6 @@ class Flow:
         if isinstance(node, ast.Name):
             return any(map(self._is_old, self.scope.definitions(node.id, self.use)))
         return self._is_old(node)
-
-    def _calls(self, part: ast.AST) -> bool:
-        """Return whether the old value is passed to a function, whose result is unknown here."""
-        calls = [node for node in ast.walk(part) if isinstance(node, ast.Call)]
-        return any(self._mentions(argument) for call in calls for argument in call.args)
 
     def _compares_with_new(self, part: ast.expr, operators: tuple[type[ast.cmpop], ...]) -> bool:
         if not isinstance(part, ast.Compare) or not isinstance(part.ops[0], operators):
@@ -424,35 +420,19 @@ class Flow:
             return {ast.unparse(expression)}
         if isinstance(expression, ast.Name):
             values = self.scope.definitions(expression.id, self.use)
-            return {expression.id}.union(*map(self._plain_texts, values))
+            nodes = (node for value in values for node in ast.walk(value))
+            named = (one for one in nodes if isinstance(one, (ast.Name, ast.Attribute)))
+            return {expression.id, *map(ast.unparse, named)}
         return set().union(*map(self._texts, ast.iter_child_nodes(expression)))
-
-    def _plain_texts(self, value: ast.AST) -> set[str]:
-        return {
-            ast.unparse(node)
-            for node in ast.walk(value)
-            if isinstance(node, (ast.Name, ast.Attribute))
-        }
 
     def _is_empty(self, part: ast.expr, is_true: bool) -> bool:
         """Return whether this outcome means that the old value stood for "free"."""
         match part:
             case ast.Compare(ops=[op], comparators=[ast.Constant() | ast.Attribute()]):
-                return (
-                    isinstance(op, (ast.Eq, ast.Is))
-                    if is_true
-                    else isinstance(op, (ast.NotEq, ast.IsNot))
-                )
+                return isinstance(op, (ast.Eq, ast.Is) if is_true else (ast.NotEq, ast.IsNot))
             case ast.Compare():
                 return False
         return not is_true and self._stands_for_old(part)
-
-
-def _named_function(call: ast.Call) -> str:
-    match call.func:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
 
 
 def _is_scalar(value: ast.AST) -> bool:

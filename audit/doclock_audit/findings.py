@@ -76,19 +76,12 @@ def each_once(findings: Sequence[AuditFinding]) -> list[AuditFinding]:
     """
     by_message: dict[tuple[str, str], AuditFinding] = {}
     for one in findings:
-        key = (one.code, one.message)
-        by_message[key] = _together(by_message.get(key, one), one)
-    certain = {(one.code, one.sites): one for one in by_message.values() if one.certain}
-    found = []
-    for one in by_message.values():
-        same = certain.get((one.code, one.sites), one)
-        if same.certain is one.certain:
-            found.append(one)
-    return found
-
-
-def _together(one: AuditFinding, other: AuditFinding) -> AuditFinding:
-    return one if one is other else replace(one, count=one.count + other.count)
+        known = by_message.get((one.code, one.message))
+        count = one.count + (0 if known is None else known.count)
+        by_message[one.code, one.message] = replace(known or one, count=count)
+    found = by_message.values()
+    certain = {(one.code, one.sites) for one in found if one.certain}
+    return [one for one in found if one.certain or (one.code, one.sites) not in certain]
 
 
 _SHOWN_TESTS: Final = 3

@@ -49,7 +49,11 @@ def html_of(findings: Sequence[AuditFinding], summary: Sequence[str], paths: Pat
     """
     parts = [_HEAD.format(style=_STYLE)]
     if findings:
-        parts += ["<ol>", *(_entry(number, one) for number, one in enumerate(findings, 1)), "</ol>"]
+        entries = (
+            f'<li><a href="#f{number}">{_text(one.severity)}: {_text(CODES.get(one.code, one.code))}</a></li>'
+            for number, one in enumerate(findings, 1)
+        )
+        parts += ["<ol>", *entries, "</ol>"]
     for number, finding in enumerate(findings, 1):
         parts += _section(number, finding, paths)
     parts += [f"<pre>{_text(chr(10).join(summary))}</pre>", "</body>", "</html>", ""]
@@ -58,11 +62,6 @@ def html_of(findings: Sequence[AuditFinding], summary: Sequence[str], paths: Pat
 
 def _text(text: str) -> str:
     return "\n".join(escape(printable(line)) for line in text.split("\n"))
-
-
-def _entry(number: int, finding: AuditFinding) -> str:
-    title = CODES.get(finding.code, finding.code)
-    return f'<li><a href="#f{number}">{_text(finding.severity)}: {_text(title)}</a></li>'
 
 
 def _section(number: int, finding: AuditFinding, paths: Paths) -> Iterator[str]:

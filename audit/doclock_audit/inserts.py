@@ -16,16 +16,23 @@ from . import cures
 from .data_flow import Column, flows_of, in_variables, nodes_on
 from .findings import AuditFinding
 from .places import Place, Places, is_of_migration
-from .rows import Header, Row, attributes_of, entity_of_table, header_rows, short_name
-from .rules import HeaderRows, Rows, Rule, keep_last
+from .rows import attributes_of, entity_of_table, header_rows, short_name
+from .rules import MOST_TABLES, HeaderRows, Rows, Rule, keep_last
 from .sent import Condition, OwnRead, Sent, plain_name
-from .source import Scope, certain_parts, covers, names_in, reaches_driver, scope_of
+from .source import (
+    ORDERS,
+    Scope,
+    certain_parts,
+    covers,
+    name_of,
+    names_in,
+    reaches_driver,
+    scope_of,
+)
 from .transactions import Transaction, Write
 
-_MOST_TABLES: Final = 500
 _MOST_READS: Final = 50  # for each table
 _END: Final = ast.Pass(lineno=1 << 30)  # after all lines of a function
-_ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _NOT_FOUND: Final = (
     *("NotFound", "NoResult", "DoesNotExist", "NoSuch", "Missing"),
     *("IndexError", "KeyError", "LookupError", "StopIteration"),
@@ -70,6 +77,21 @@ class _Race(NamedTuple):
     certain: bool = True
 
 
+class NewRow(NamedTuple):
+    """A row that is inserted.
+
+    :ivar values: by the keys of the columns.
+    :ivar headers: the rows that it refers to.
+    :ivar names: those that parameters of a text have, by column.
+    """
+
+    table: Table
+    values: Mapping[str, Any]
+    headers: HeaderRows
+    places: Places
+    names: Mapping[str, str] = {}  # nobody changes it
+
+
 class InsertRace(Rule):
     """Certain if the source shows that the row is inserted because of the rows that were read.
 
@@ -83,15 +105,14 @@ class InsertRace(Rule):
         super().__init__()
         self._reads: OrderedDict[str, OrderedDict[Places, _TableRead]] = OrderedDict()
 
-    def read_table(
-        self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
-    ) -> None:
+    def read_table(self, sent: Sent, places: Places, number: int, parameters: Rows) -> None:
+        """Remember a SELECT, or an UPDATE that may find no row."""
         if self.is_of_tests is not None:
             places = self.without_tests(places)
         for condition in sent.conditions:
             known = self._reads.get(condition.name)
             if known is None:
-                known = keep_last(self._reads, condition.name, OrderedDict(), _MOST_TABLES)
+                known = keep_last(self._reads, condition.name, OrderedDict(), MOST_TABLES)
             of = condition, parameters[0] if parameters else {}, sent.aggregates
             read = _TableRead(places, number, *of, not sent.is_select)
             keep_last(known, places, read, _MOST_READS)
@@ -107,7 +128,7 @@ class InsertRace(Rule):
                 if one.columns
             }
             headers = list(header_rows(write.state))
-            self.inserted_values(transaction, table, columns, headers, write.places, {})
+            self.inserted(transaction, NewRow(table, columns, headers, write.places))
 
     def _races(
         self, table: Table, places: Places, names: Mapping[str, str]
@@ -130,46 +151,32 @@ class InsertRace(Rule):
             if not self.is_test(read.places[0])
         ]
 
-    def inserted_values(
-        self,
-        transaction: Transaction,
-        table: Table,
-        values: Mapping[str, Any],
-        headers: HeaderRows,
-        places: Places,
-        names: Mapping[str, str],
-    ) -> None:
-        headers, constants = list(headers), set(_constants(table, values))
-        for read, race in self._races(table, places, names):
+    def inserted(self, transaction: Transaction, new: NewRow) -> None:
+        """Judge a new row by the SELECTs before it."""
+        constants = set(_constants(new.table, new.values))
+        for read, race in self._races(new.table, new.places, new.names):
             equal = read.equal
             same = equal is not None and all(
-                _same(values.get(name), value) for name, value in equal.items()
+                _same(new.values.get(name), value) for name, value in equal.items()
             )
             if same and (equal or read.condition.exact) and race.columns.isdisjoint(equal or ()):
-                self._judge(transaction, table, read, race, constants, headers, places)
+                self._judge(transaction, new, read, race, constants)
 
-    def read_itself(
-        self,
-        transaction: Transaction,
-        own: OwnRead,
-        parameters: Mapping[str, Any],
-        headers: HeaderRows,
-        places: Places,
-        number: int,
-    ) -> None:
-        read = _TableRead(places, number, own.condition, parameters, writes=True)
-        race = _Race(own.code, own.numbers)
-        self._judge(transaction, own.condition.table, read, race, set(), headers, places)
+    def read_itself(self, transaction: Transaction, new: NewRow, own: OwnRead, number: int) -> None:
+        """Judge an INSERT that reads rows of its own table.
+
+        :param new: with the parameters of the statement for its values.
+        """
+        read = _TableRead(new.places, number, own.condition, new.values, writes=True)
+        self._judge(transaction, new, read, _Race(own.code, own.numbers), set())
 
     def _judge(
         self,
         transaction: Transaction,
-        table: Table,
+        new: NewRow,
         read: _TableRead,
         race: _Race,
         constants: set[str],
-        headers: HeaderRows,
-        places: Places,
     ) -> None:
         """Note the race unless the database, or a lock, keeps the two apart.
 
@@ -178,11 +185,15 @@ class InsertRace(Rule):
         protection = transaction.protection
         if transaction.has_wide_lock or protection.excludes_inserts:
             return
-        kept_out = _keeps_out(table, constants.union(read.columns, race.columns))
-        if kept_out is not True and not _is_kept_apart(transaction, read, headers):
+        for _, header in new.headers:  # if it is locked, or as new, others have to wait
+            lock = transaction.locks.get(header)
+            if header in transaction.inserted or (lock and lock.is_before(read.number)):
+                return
+        kept_out = _keeps_out(new.table, constants.union(read.columns, race.columns))
+        if kept_out is not True:
             certain = race.certain and kept_out is False
             certain = certain and not (read.writes and protection.joins_statements)
-            self._note(transaction, table, read, places, race._replace(certain=certain))
+            self._note(transaction, new.table, read, new.places, race._replace(certain=certain))
 
     def _note(
         self,
@@ -201,57 +212,40 @@ class InsertRace(Rule):
         number = race.columns if race.code == "max-plus-one" else frozenset()
         where = ", ".join(sorted({*read.columns, *race.columns} - number))
         of = race.code, entity_of_table(table), where, "".join(number)
-        key = (*of, str(read.places[0]), str(places[0]))
-
-        def end(committed: bool) -> None:
-            self.tally.add((*key, certain and committed and not transaction.changes_schema))
-
-        transaction.later(end)
+        self.count_at_end(
+            transaction,
+            (*of, str(read.places[0]), str(places[0])),
+            lambda committed: certain and committed and not transaction.changes_schema,
+        )
 
     def findings(self) -> Iterator[AuditFinding]:
-        for key, count in self.tally:
-            code, entity, where, column, read, inserted, certain = key
-            if not certain and (*key[:-1], True) in self.tally:
-                continue
-            name = short_name(entity)
-            message, cure = _TEXTS[code](name, where, column, read, inserted)
+        for key, certain, count in self.tally.strongest():
+            code, entity, where, column, read, inserted = key
+            name, of = short_name(entity), f" with the same {where}" if where else ""
+            message = _MESSAGES[code].format(
+                name=name, of=of, column=column, read=read, inserted=inserted
+            )
+            cure = _cure_of(code, name, where, column, read)
             found = self._finding(certain, message, (read, inserted), cure, count)
             yield replace(found, code=code)
 
 
-def _of_check(name: str, where: str, _: str, read: str, inserted: str) -> tuple[str, str]:
-    of = f" with the same {where}" if where else ""
-    message = (
-        f"{inserted} inserts a row of {name} because {read} has found none{of}, and no unique constraint "
-        "or index of the table keeps out a second one; two transactions at once insert two"
-    )
-    return message, cures.check_then_insert(name, where)
-
-
-def _of_capacity(name: str, where: str, _: str, read: str, inserted: str) -> tuple[str, str]:
-    of = f" with the same {where}" if where else ""
-    message = (
-        f"{inserted} inserts a row of {name} as long as {read} counts few enough{of}; two transactions at "
-        "once count the same, and insert one too many"
-    )
-    return message, cures.capacity(read)
-
-
-def _of_number(name: str, where: str, column: str, read: str, inserted: str) -> tuple[str, str]:
-    of = f" with the same {where}" if where else ""
-    message = (
-        f"{name}.{column} is computed from the rows{of} that {read} reads, and {inserted} inserts "
-        "it; two transactions at once give the same number twice"
-    )
-    columns = f"{where}, {column}" if where else column
-    return message, cures.max_plus_one(read, columns)
-
-
-_TEXTS: Final = {
-    "check-then-insert": _of_check,
-    "capacity": _of_capacity,
-    "max-plus-one": _of_number,
+_MESSAGES: Final = {
+    "check-then-insert": "{inserted} inserts a row of {name} because {read} has found none{of}, and no "
+    "unique constraint or index of the table keeps out a second one; two transactions at once insert two",
+    "capacity": "{inserted} inserts a row of {name} as long as {read} counts few enough{of}; two "
+    "transactions at once count the same, and insert one too many",
+    "max-plus-one": "{name}.{column} is computed from the rows{of} that {read} reads, and {inserted} "
+    "inserts it; two transactions at once give the same number twice",
 }
+
+
+def _cure_of(code: str, name: str, where: str, column: str, read: str) -> str:
+    if code == "check-then-insert":
+        return cures.check_then_insert(name, where)
+    if code == "capacity":
+        return cures.capacity(read)
+    return cures.max_plus_one(read, f"{where}, {column}" if where else column)
 
 
 def _same(one: object, other: object) -> bool:
@@ -259,17 +253,6 @@ def _same(one: object, other: object) -> bool:
         return one is not None and bool(one == other)
     except Exception:  # noqa: BLE001  # whatever the program's types raise
         return False
-
-
-def _is_kept_apart(
-    transaction: Transaction, read: _TableRead, headers: Iterable[tuple[Header, Row]]
-) -> bool:
-    """Return whether a row to which the new one refers is locked or new, so that others wait."""
-    for _, row in headers:
-        lock = transaction.locks.get(row)
-        if row in transaction.inserted or (lock is not None and lock.is_before(read.number)):
-            return True
-    return False
 
 
 def _constants(table: Table, values: Mapping[str, Any]) -> Iterator[str]:
@@ -350,7 +333,6 @@ def races_of(
 
 
 def _refused(read: Places, inserted: Places, aggregates: bool) -> Iterator[_Race]:
-    """Yield the race in which a function raises an error for its rows, and its caller inserts later."""
     scopes = {scope_of(after): after.line for after in inserted}
     for before, caller in pairwise(read):
         scope = scope_of(before)
@@ -415,10 +397,9 @@ def _race_in(
 
 
 def _made(scope: Scope, use: ast.AST, entity: str) -> Iterator[ast.AST]:
-    """Yield the calls and dictionaries that create the rows of a statement."""
     for node in (*nodes_on(use), *in_variables(scope, use, use, set())):
         if isinstance(node, ast.Dict) or (
-            isinstance(node, ast.Call) and _name_of(node.func) == entity
+            isinstance(node, ast.Call) and name_of(node.func) == entity
         ):
             yield node
 
@@ -494,24 +475,16 @@ def _parts_of_value(node: ast.AST) -> list[ast.AST]:
     return [one.iter for one in getattr(node, "generators", ())]
 
 
-def _name_of(function: ast.expr) -> str:
-    return str(getattr(function, "id", getattr(function, "attr", "")))
-
-
 def _key_of(node: ast.expr) -> ast.expr:
     """Return the result of a comprehension for each row; for a dictionary, its key."""
     found: ast.expr = getattr(node, "key", None) or getattr(node, "elt")  # noqa: B009  # of some kinds
     return found
 
 
-def _attributes(node: ast.AST) -> set[str]:
-    return {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
-
-
 def _selected(call: ast.Call) -> set[str]:
     """Return the columns that a SELECT in this call returns, as far as it names them."""
     selects = (one for one in ast.walk(call) if isinstance(one, ast.Call))
-    columns = (one.args for one in selects if _name_of(one.func) in ("select", "query"))
+    columns = (one.args for one in selects if name_of(one.func) in ("select", "query"))
     return {of.attr for one in columns for of in one if isinstance(of, ast.Attribute)}
 
 
@@ -532,12 +505,6 @@ class _Seen:
     def adds(self, expression: ast.AST) -> bool:
         return any(
             isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
-            for node in self._origins(expression)
-        )
-
-    def _counts(self, expression: ast.AST) -> bool:
-        return any(
-            isinstance(node, ast.Call) and _name_of(node.func) in ("len", "count", "sum")
             for node in self._origins(expression)
         )
 
@@ -581,7 +548,7 @@ class _Seen:
             if isinstance(inner, ast.ExceptHandler) and isinstance(parent, ast.Try):
                 text = "" if inner.type is None else ast.unparse(inner.type)
                 for one in (node for part in parent.body for node in ast.walk(part)):
-                    raises = isinstance(one, ast.Call) and _name_of(one.func) in _RAISING
+                    raises = isinstance(one, ast.Call) and name_of(one.func) in _RAISING
                     looks = isinstance(one, (ast.Subscript, ast.Call)) and self.is_read(one)
                     is_for_it = any(name in text for name in _NOT_FOUND)
                     if looks and (is_for_it or (raises and text in _ANY_ERROR)):
@@ -611,7 +578,12 @@ class _Seen:
                         isinstance(value, ast.Compare) for value in ast.walk(_key_of(node))
                     )
                     looks = looks or bool(tests) or tested
-                    names |= {name for one in (_key_of(node), *tests) for name in _attributes(one)}
+                    names |= {
+                        inner.attr
+                        for one in (_key_of(node), *tests)
+                        for inner in ast.walk(one)
+                        if isinstance(inner, ast.Attribute)
+                    }
             if covers(node, self._line) and isinstance(node, ast.Call):
                 names |= _selected(node)
         return (frozenset(names), frozenset(keys)) if looks else None
@@ -623,8 +595,10 @@ class _Seen:
             case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[of]):
                 pass
             case ast.Compare(ops=[operator, *_]) if absent is None:
-                compares = isinstance(operator, (*_ORDERS, ast.Eq, ast.NotEq))
-                counts = compares and (aggregates or self._counts(part))
+                compares = isinstance(operator, (*ORDERS, ast.Eq, ast.NotEq))
+                calls = (node for node in self._origins(part) if isinstance(node, ast.Call))
+                counted = any(name_of(one.func) in ("len", "count", "sum") for one in calls)
+                counts = compares and (aggregates or counted)
                 return "capacity" if counts and self.is_read(part) else None
         return "check-then-insert" if absent is outcome and self.is_read(of) else None
 
@@ -638,7 +612,7 @@ def _says_absent(condition: ast.expr) -> bool | None:
             return isinstance(operator, ast.Lt)
         case ast.Compare(ops=[operator, *_], comparators=[ast.Constant(value), *_]) if not value:
             differs = isinstance(operator, (ast.IsNot, ast.NotEq, ast.Gt))
-            return None if isinstance(operator, _ORDERS) and not differs else not differs
+            return None if isinstance(operator, ORDERS) and not differs else not differs
         case ast.Compare():
             return None
         case ast.Call(func=ast.Name("all"), args=[ast.GeneratorExp(elt=test)]):

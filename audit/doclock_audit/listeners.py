@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 from weakref import ref
@@ -21,6 +21,7 @@ from sa_doclock.testing.instruments import (
     locks_database,
 )
 
+from .inserts import NewRow
 from .places import Place, Places, places_of_program
 from .rows import (
     Row,
@@ -49,7 +50,7 @@ from .sent import (
 from .transactions import Read, RowLock, SessionSeen, Transaction, Write
 from .watched import Watched, commits_each_statement, here
 
-_NAMELESS: Final = ""  # a savepoint of SQLAlchemy, which ends them in order
+_NAMELESS: Final = ""
 _MOST_VALUES: Final = 100  # rows of one statement that are examined
 
 
@@ -64,35 +65,21 @@ class Listeners:
         self._guarded_begin = watched.guarded(self._begin_read)
         self._guarded_note = watched.guarded(self._note_locked)
         self._guarded_set = watched.guarded(self._note_set)
-        self._guarded_lock = watched.guarded(self._note_lock)
+        self._guarded_acquire = watched.guarded(watched.acquire)
         self._sessions, self._reads = watched.sessions, watched.reads
         self._forget_read = self._reads.pop
 
     # Engines: statements as they are sent, and transactions of connections.
 
-    def commit(self, connection: Connection, *_: object) -> None:
-        self._watched.end(connection, committed=True)
-
-    def rollback(self, connection: Connection, *_: object) -> None:
-        self._watched.end(connection, committed=False)
-
-    commit_twophase, rollback_twophase = commit, rollback
-
-    def savepoint(self, connection: Connection, *_: object) -> None:
-        self._note_savepoint(self._watched.transaction_of(connection), "SAVEPOINT", _NAMELESS)
-
-    def release_savepoint(self, connection: Connection, *_: object) -> None:
-        self._note_savepoint(self._watched.transaction_of(connection), "RELEASE", _NAMELESS)
-
-    def rollback_savepoint(self, connection: Connection, *_: object) -> None:
-        self._note_savepoint(self._watched.transaction_of(connection), "ROLLBACK", _NAMELESS)
+    def savepoint(self, word: str, connection: Connection, *_: object) -> None:
+        """Note a savepoint of SQLAlchemy's: they end in their order, so that their names do not matter."""
+        self._note_savepoint(self._watched.transaction_of(connection), word, _NAMELESS)
 
     def _note_savepoint(self, transaction: Transaction, word: str, name: str) -> None:
         if word != "SAVEPOINT":
             transaction.end_savepoint(name, rolled_back=word == "ROLLBACK")
-        if word == "SAVEPOINT" or (
-            word == "ROLLBACK" and name != _NAMELESS
-        ):  # it remains open, after ROLLBACK TO as text
+        stays = word == "ROLLBACK" and name != _NAMELESS  # by a text
+        if word == "SAVEPOINT" or stays:
             transaction.savepoints += ((name, self._watched.statements),)
 
     def before_cursor_execute(
@@ -151,8 +138,9 @@ class Listeners:
         if not sent.asks:
             places = places_of_program() if reading is None else reading.places
             parameters = parameters_of(context) if sent.conditions else []
-            for tell in self._watched.of_reads:
-                tell(transaction, sent, places, self._watched.statements, parameters)
+            rules, number = self._watched.rules, self._watched.statements
+            rules.lost_update.read_table(sent, places, number)
+            rules.inserts.read_table(sent, places, number, parameters)
             return
         self._check_effect(connection, transaction, sent)
         place = here()
@@ -204,16 +192,14 @@ class Listeners:
             reason = "the connection commits each statement, which ends the lock"
         else:
             return
-        place = here()
-        for rule in self._watched.rules:
-            rule.without_effect(transaction, sent, database, reason, place)
+        self._watched.rules.effects.without_effect(transaction, sent, database, reason, here())
 
     def _note_write(self, transaction: Transaction, sent: Sent, context: Any) -> None:
         places = places_of_program()
         parameters = list(islice(parameters_of(context), _MOST_VALUES))
         if sent.update is not None:
-            for tell in self._watched.of_reads if sent.conditions else ():
-                tell(transaction, sent, places, self._watched.statements, parameters)
+            number = self._watched.statements
+            self._watched.rules.inserts.read_table(sent, places, number, parameters)
             self._note_update(transaction, sent.update, parameters, places)
         if sent.insert is not None:
             names = dict(sent.inserts)
@@ -234,7 +220,7 @@ class Listeners:
         watched, table = self._watched, own.condition.table
         added = (
             places
-            for of, places in watched.added.items()
+            for of, places in list(watched.added.items())
             if (state := of()) is not None
             and state.mapper.local_table is table
             and any(isinstance(value, ClauseElement) for value in state.dict.values())
@@ -243,11 +229,8 @@ class Listeners:
         for one in parameters_of(context)[:1] or [{}]:
             mapper, values = mapper_of_table(table), own.condition.values(one) or {}
             headers = [] if mapper is None else [*header_rows_of_values(mapper, values)]
-            for rule in watched.rules:
-                rule.read_itself(
-                    *(transaction, own, one, headers),
-                    *(places or places_of_program(), watched.statements),
-                )
+            new = NewRow(table, one, headers, places or places_of_program())
+            watched.rules.inserts.read_itself(transaction, new, own, watched.statements)
 
     def _note_insert(
         self,
@@ -267,10 +250,10 @@ class Listeners:
             key = key_sent(keys, values)
             if key is not None and Row(entity, key) in transaction.deleted:
                 self._note_update(transaction, whole_row(table), [values], places)
-            for rule in self._watched.rules:
-                if mapper is not None:
-                    rule.inserted(transaction, entity, headers, places[0])
-                rule.inserted_values(transaction, table, values, headers, places, names)
+            if mapper is not None:
+                self._watched.rules.headers.inserted(transaction, entity, headers, places[0])
+            new = NewRow(table, values, headers, places, names)
+            self._watched.rules.inserts.inserted(transaction, new)
 
     def _note_update(
         self,
@@ -284,8 +267,7 @@ class Listeners:
             key = key_sent(update.key, one)
             row = None if key is None else Row(entity, key)
             values = values_sent(update, one)
-            for rule in self._watched.rules:
-                rule.updated(transaction, update, values, row, places)
+            self._watched.rules.lost_update.updated(transaction, update, values, row, places)
             if row is not None:
                 self._note_saved(transaction, row, {value.column for value in values}, places)
                 lock = RowLock(places[0], self._watched.statements, by_write=True)
@@ -309,8 +291,8 @@ class Listeners:
             }
             changed = {name: state.dict.get(name) for name in assigned.keys() & attributes}
             write = Write("update", row, state, state.mapper, places, assigned, read, changed, {})
-            for tell in self._watched.of_writes if changed else ():
-                tell(transaction, write)
+            if changed:
+                self._watched.rules.wrote(transaction, write)
 
     # Sessions: their transactions, and the SELECTs of objects.
 
@@ -348,12 +330,14 @@ class Listeners:
 
     def _begin_read(self, run: ORMExecuteState) -> Read:
         seen = self._watched.session(run.session)
-        statement = getattr(run.statement, "element", run.statement)
+        statement: Any = getattr(run.statement, "element", run.statement)
         read = Read(places_of_program(), seen.transaction.number, statement)
         if asks_for_lock(statement):
             read.locked = read.names_rows = _names_rows(run)
-            read.waits = _waits(statement)
-            read.tables = frozenset(_tables_of(run))
+            lock = for_update_of(statement) if hasattr(statement, "with_for_update") else None
+            read.waits = lock is None or not (lock.nowait or lock.skip_locked)
+            tables = (one for mapper in run.all_mappers for one in mapper.tables)
+            read.tables = frozenset(plain_name(one) for one in tables if isinstance(one, Table))
         elif seen.transaction.first_lock is not None:
             seen.transaction.read_after_lock |= {entity_name(one) for one in run.all_mappers}
         seen.reading = read
@@ -377,8 +361,7 @@ class Listeners:
         kept = before is not None and before is not read
         refreshes = isinstance(session, LockingSession)  # sa_doclock's locks refresh the object
         if before is not None and kept and not refreshes and not transaction.protects(row, before):
-            for rule in self._watched.rules:
-                rule.kept_values(transaction, row, before, read)
+            self._watched.rules.stale.kept_values(transaction, row, before, read)
         self._watched.acquire(transaction, row, read.lock)
 
     def lock_acquired(
@@ -403,17 +386,14 @@ class Listeners:
         if seen is None or read is None or context is None:
             return
         self._reads[ref(state, self._forget_read)] = read
-        if read.locked and read.locks_rows_of(state.mapper):
-            self._guarded_lock(seen.transaction, state, read)
-
-    def _note_lock(self, transaction: Transaction, state: InstanceState[Any], read: Read) -> None:
-        row = row_of(state)
-        if row is not None:
-            self._watched.acquire(transaction, row, read.lock)
+        if read.locked and state.key is not None and read.locks_rows_of(state.mapper):
+            self._guarded_acquire(seen.transaction, row_of(state), read.lock)
 
     def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
-        """Remember it likewise; if more of the row is loaded, only for attributes that were read again."""
-        if attributes is None or attributes >= _loaded_columns(state):
+        """Remember it likewise; where more is loaded of the row, only for what was read again."""
+        columns = state.dict.keys() & state.mapper.column_attrs.keys()
+        columns -= {one.key for one in state.mapper.primary_key}
+        if attributes is None or attributes >= columns:
             self.load(state, context)
             self._watched.refreshed.pop(ref(state), None)
             return
@@ -438,16 +418,10 @@ class Listeners:
             self._watched.assigned.put(state, known)
         known[name] = places_of_program()
 
-    def after_insert(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
-        self._note_written("insert", mapper, state)
-
-    def after_update(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
-        self._note_written("update", mapper, state)
-
-    def after_delete(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
-        self._note_written("delete", mapper, state)
-
-    def _note_written(self, kind: str, mapper: Mapper[Any], state: InstanceState[Any]) -> None:
+    def written(
+        self, kind: str, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]
+    ) -> None:
+        """Tell the rules of an object that a flush has written."""
         watched, of = self._watched, ref(state)
         assigned = watched.assigned.pop(of, {})
         added = watched.added.pop(of, None)
@@ -463,8 +437,7 @@ class Listeners:
         places = (added if inserts else None) or seen.lines_of_flush()
         read, refreshed = watched.reads.get(of), watched.refreshed.get(of, {})
         write = Write(kind, row, state, mapper, places, assigned, read, changed, refreshed)
-        for tell in watched.of_writes:
-            tell(transaction, write)
+        watched.rules.wrote(transaction, write)
         if transaction.has_room():
             (transaction.inserted if inserts else transaction.updated).add(row)
             if kind == "delete":
@@ -474,22 +447,7 @@ class Listeners:
             watched.acquire(transaction, row, lock)
 
 
-def _loaded_columns(state: InstanceState[Any]) -> set[str]:
-    columns = state.dict.keys() & state.mapper.column_attrs.keys()
-    return columns - {one.key for one in state.mapper.primary_key}
-
-
 def _names_rows(run: ORMExecuteState) -> bool:
     if not isinstance(run.statement, Select):
         return bool(run.all_mappers)
     return any(one["expr"] is one.get("entity") for one in run.statement.column_descriptions)
-
-
-def _tables_of(run: ORMExecuteState) -> Iterator[str]:
-    for mapper in run.all_mappers:
-        yield from (plain_name(one) for one in mapper.tables if isinstance(one, Table))
-
-
-def _waits(statement: Any) -> bool:
-    lock = None if not hasattr(statement, "with_for_update") else for_update_of(statement)
-    return lock is None or not (lock.nowait or lock.skip_locked)

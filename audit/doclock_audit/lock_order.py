@@ -63,15 +63,12 @@ class LockOrder(Rule):
                 continue
             guards = frozenset(one for one, _ in held[: min(position, _ALL_PAIRS)])
             order = _Order(str(of_other.place), str(lock.place), guards)
-            self._note_classes(other, row, order)
+            direction = _direction(other, row)
+            if direction and not guards:
+                of = "order", other.entity, row.entity, direction
+                self.tally.add((*of, order.held_at, order.locked_at))
             if not transaction.has_file_lock:
                 self._note_rows(other, row, order)
-
-    def _note_classes(self, held: Row, row: Row, order: _Order) -> None:
-        direction = _direction(held, row)
-        if direction and not order.guards:
-            places = order.held_at, order.locked_at
-            self.tally.add(("order", held.entity, row.entity, direction, *places))
 
     def _note_rows(self, held: Row, row: Row, order: _Order) -> None:
         after = self._after.setdefault(held, {})
@@ -79,7 +76,10 @@ class LockOrder(Rule):
         if known is None:
             after[row] = order
             self._pairs += 1
-            self._forget_oldest()
+            while self._pairs > _MOST_PAIRS:
+                _, oldest = self._after.popitem(last=False)
+                self._pairs -= len(oldest)
+                self._pairs_left_out += len(oldest)
         elif known.guards <= order.guards:
             return
         else:
@@ -87,12 +87,6 @@ class LockOrder(Rule):
         way_back = _way(self._after, row, held, _MOST_VISITED)
         if way_back is not None and held in self._after:  # otherwise it was the oldest
             self._note_cycle(way_back)
-
-    def _forget_oldest(self) -> None:
-        while self._pairs > _MOST_PAIRS:
-            _, oldest = self._after.popitem(last=False)
-            self._pairs -= len(oldest)
-            self._pairs_left_out += len(oldest)
 
     def _note_cycle(self, rows: Sequence[Row]) -> None:
         first = rows.index(min(rows, key=repr))
@@ -107,29 +101,23 @@ class LockOrder(Rule):
     def findings(self) -> Iterator[AuditFinding]:
         """Yield the cycles of rows, and then those of classes that no such cycle shows."""
         certain = set()
-        for key, count in self.tally:
-            if key[0] == "cycle":
-                entities = key[1].split("|")
+        orders: dict[tuple[str, str, str], tuple[tuple[str, str], int]] = {}
+        for (kind, *key), count in self.tally:
+            if kind == "cycle":
+                entities = key[0].split("|")
                 certain.add(frozenset(entities))
-                yield self._judge(entities, key[2].split("|"), count, certain=True)
-        orders = self._orders_of_classes()
+                yield self._judge(entities, key[1].split("|"), count, certain=True)
+            else:  # the first pair of places where it was seen
+                held, row, direction, *(held_at, locked_at) = key
+                known, times = orders.get((held, row, direction), ((held_at, locked_at), 0))
+                orders[held, row, direction] = known, times + count
         for entity in {held for held, row, _ in orders if held == row}:
             both = [orders.get((entity, entity, one)) for one in ("ascending", "descending")]
             if all(both) and frozenset({entity}) not in certain:
                 (up, times_up), (down, times_down) = filter(None, both)
-                places = [*up, *down]
-                yield self._judge([entity] * 2, places, times_up + times_down, certain=False)
+                times = times_up + times_down
+                yield self._judge([entity] * 2, [*up, *down], times, certain=False)
         yield from self._cycles_of_classes(orders, certain)
-
-    def _orders_of_classes(self) -> Orders:
-        """Return each order with the first pair of places where it was seen."""
-        orders: dict[tuple[str, str, str], tuple[tuple[str, str], int]] = {}
-        for key, count in self.tally:
-            if key[0] == "order":
-                of, places = key[1:4], key[4:6]
-                known, times = orders.get(of, (places, 0))
-                orders[of] = known, times + count
-        return orders
 
     def _cycles_of_classes(
         self, orders: Orders, shown: set[frozenset[str]]

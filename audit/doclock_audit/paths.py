@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os.path import normpath
 from pathlib import Path
 
@@ -55,12 +55,12 @@ class Paths:
         return printable(text)
 
 
-def check_writable(file: Path) -> None:
-    """Check before a run whether its report can be written.
-
-    :raises OSError: it cannot.
-    """
+def check_writable(file: Path, error_of: Callable[[str], Exception]) -> None:
+    """Find out before a run whether its report can be written; if not, raise this error with a text."""
     is_new = not file.exists()
-    file.open("ab").close()
+    try:
+        file.open("ab").close()
+    except OSError as error:
+        raise error_of(f"{file} cannot be written: {error.strerror}") from None
     if is_new:
         file.unlink()

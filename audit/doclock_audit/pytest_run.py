@@ -16,13 +16,6 @@ _OUTPUT: Final = "sa_doclock_audit"
 _SUFFIXES: Final = (".json", ".sarif")
 
 
-def _check_writable(file: Path) -> None:
-    try:
-        check_writable(file)
-    except OSError as error:
-        raise pytest.UsageError(f"{file} cannot be written: {error.strerror}") from None
-
-
 class RunAudit:
     """Watches from the configuration on, and reports at the end."""
 
@@ -39,7 +32,7 @@ class RunAudit:
         self._folder = config.invocation_params.dir
         if not hasattr(config, "workerinput"):  # a worker of pytest-xdist writes none
             for one in filter(None, self._files):
-                _check_writable(self._folder / one)
+                check_writable(self._folder / one, pytest.UsageError)
         self._config = config
         packages = config.getoption("doclock_audit_package")
         # pytest.ini may be in the folder of the tests, and pytest may run there: the outer one is the project's.

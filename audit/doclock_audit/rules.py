@@ -22,7 +22,7 @@ from .rows import (
     header_rows,
     short_name,
 )
-from .sent import OwnRead, Sent, Value, WriteSent, plain_name
+from .sent import Sent, Value, WriteSent, plain_name
 from .source import reaches_driver
 from .transactions import Read, RowLock, Transaction, Write
 
@@ -57,6 +57,12 @@ class Tally:
     def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]:
         return iter(list(self._counts.items()))
 
+    def strongest(self) -> Iterator[tuple[tuple[Any, ...], bool, int]]:
+        """Yield each key without its end, whether that is true, and the count: true where both are there."""
+        for (*key, certain), times in self:
+            if certain or (*key, True) not in self:
+                yield tuple(key), certain, times
+
     def export(self) -> list[Any]:
         """Return the counts as lists, which ``merge()`` of another process takes."""
         return [self.left_out, *([*key, times] for key, times in self)]
@@ -70,7 +76,7 @@ class Tally:
 
 
 class Rule:
-    """One code of findings.  A rule overrides the methods of the events that it needs."""
+    """One code of findings.  Listeners call the methods of its events."""
 
     code: ClassVar[str]
 
@@ -89,72 +95,14 @@ class Rule:
             return places
         return (places[0], *(one for one in places[1:] if not self.is_test(one)))
 
-    def locked(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
-        """Learn of a row lock, before the transaction has it."""
-
-    def kept_values(self, transaction: Transaction, row: Row, before: Read, read: Read) -> None:
-        """Learn that a row was locked whose object keeps the values of an earlier read."""
-
-    def wrote(self, transaction: Transaction, write: Write) -> None:
-        """Learn of a row that a flush has written, before the transaction has its lock."""
-
-    def updated(
-        self,
-        transaction: Transaction,
-        update: WriteSent,
-        values: tuple[Value, ...],
-        row: Row | None,
-        places: Places,
+    def count_at_end(
+        self, transaction: Transaction, key: tuple[Any, ...], certain: Callable[[bool], bool]
     ) -> None:
-        """Learn of a row that the program has overwritten by its own statement."""
+        """Count the key when the transaction ends.
 
-    def inserted(
-        self, transaction: Transaction, detail: str, headers: HeaderRows, place: Place
-    ) -> None:
-        """Learn of an INSERT that the program itself sent, and of the rows to which it refers."""
-
-    def inserted_values(
-        self,
-        transaction: Transaction,
-        table: Table,
-        values: Mapping[str, Any],
-        headers: HeaderRows,
-        places: Places,
-        names: Mapping[str, str],
-    ) -> None:
-        """Learn of the values of a new row, by the keys of the columns.
-
-        :param names: the names of a text's parameters, by column.
+        :param certain: called then, with whether it was committed.
         """
-
-    def read_itself(
-        self,
-        transaction: Transaction,
-        own: OwnRead,
-        parameters: Mapping[str, Any],
-        headers: HeaderRows,
-        places: Places,
-        number: int,
-    ) -> None:
-        """Learn of an INSERT that reads rows of its own table."""
-
-    def read_table(
-        self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
-    ) -> None:
-        """Learn of a SELECT that locks nothing, or an UPDATE, and the number of statements so far."""
-
-    def without_effect(
-        self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
-    ) -> None:
-        """Learn of a requested lock that the database does not get."""
-
-    def was_idle(
-        self, transaction: Transaction, seconds: float, place: Place, *, seen: bool
-    ) -> None:
-        """Learn how long no statement has run.
-
-        :param place: the line where it was seen to wait, or else that of the next statement.
-        """
+        transaction.later(lambda committed: self.tally.add((*key, certain(committed))))
 
     def export(self) -> Any:
         """Return its counts, as lists, texts and numbers."""
@@ -177,14 +125,11 @@ class Rule:
         self, certain: bool, message: str, sites: tuple[str, ...], cure: str, count: int
     ) -> AuditFinding:
         if self.is_of_tests is not None:
-            certain = certain and not any(self.is_of_tests(_file_of(one)) for one in sites[:2])
+            files = (one.rpartition(":")[0] for one in sites[:2])
+            certain = certain and not any(map(self.is_of_tests, files))
         severity: Severity = "error" if certain else "warning"
         places = tuple(dict.fromkeys(site for site in sites if site != str(NOWHERE[0])))
         return AuditFinding(self.code, severity, certain, message, places, cure, count)
-
-
-def _file_of(site: str) -> str:
-    return site.rpartition(":")[0]
 
 
 def keep_last(values: OrderedDict[K, V], key: K, value: V, number: int) -> V:
@@ -196,7 +141,7 @@ def keep_last(values: OrderedDict[K, V], key: K, value: V, number: int) -> V:
     return value
 
 
-_MOST_TABLES: Final = 500
+MOST_TABLES: Final = 500
 _MOST_PLACES: Final = 50  # for each table
 
 
@@ -210,8 +155,11 @@ class LostUpdate(Rule):
         self._reads: OrderedDict[str, dict[Place, int]] = OrderedDict()
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
-        if write.kind == "insert" and write.row in transaction.deleted:
-            self._wrote_again(transaction, write)
+        if write.kind == "insert" and write.row in transaction.deleted:  # it is overwritten
+            table: Any = write.mapper.local_table
+            values = tuple(Value(name, frozenset({name})) for name in write.changed)
+            overwrites = WriteSent(table, (), frozenset(), None)
+            self.updated(transaction, overwrites, values, write.row, write.places)
         read = write.read
         if write.kind == "update" and read and not _is_protected(transaction, write, read):
             self._changed(transaction, write, read)
@@ -231,22 +179,13 @@ class LostUpdate(Rule):
             of = write.row.entity, ", ".join(names)
             self._note(transaction, *of, read.place, place, write.places[0], certain=bool(seen))
 
-    def _wrote_again(self, transaction: Transaction, write: Write) -> None:
-        """Judge a row that was deleted and is inserted again as an overwritten one."""
-        table: Any = write.mapper.local_table
-        names = (Value(name, frozenset({name})) for name in write.changed)
-        update = WriteSent(table, (), frozenset(), None)
-        self.updated(transaction, update, tuple(names), write.row, write.places)
-
-    def read_table(
-        self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
-    ) -> None:
+    def read_table(self, sent: Sent, places: Places, number: int) -> None:
         """Remember the line, for an UPDATE whose values are computed from what it has read."""
         place = places[0]
-        for table in sent.tables if sent.is_select else ():
+        for table in sent.tables:
             known = self._reads.get(table)
             if known is None:
-                known = keep_last(self._reads, table, {}, _MOST_TABLES)
+                known = keep_last(self._reads, table, {}, MOST_TABLES)
             if place in known or len(known) < _MOST_PLACES:
                 known[place] = number
 
@@ -277,13 +216,12 @@ class LostUpdate(Rule):
     ) -> None:
         # Only an otherwise certain finding is examined further.
         alone = certain and (is_of_migration() or any(map(self.is_test, places[:2])))
-        key = (entity, names, *map(str, places))
-
-        def end(committed: bool) -> None:
-            proved = certain and committed and not alone and not transaction.changes_schema
-            self.tally.add((*key, proved))
-
-        transaction.later(end)
+        proves = certain and not alone
+        self.count_at_end(
+            transaction,
+            (entity, names, *map(str, places)),
+            lambda committed: proves and committed and not transaction.changes_schema,
+        )
 
     def findings(self) -> Iterator[AuditFinding]:
         columns: dict[tuple[Any, ...], dict[str, int]] = {}  # those of one finding, with its count
@@ -322,7 +260,6 @@ def _is_protected(transaction: Transaction, write: Write, read: Read) -> bool:
 def _computed(
     update: WriteSent, values: tuple[Value, ...], places: Places, read: Place
 ) -> Iterator[str]:
-    """Yield the columns whose new values are computed from rows that the line read."""
     by_column = attributes_of(update.table)
     every = frozenset().union(*by_column.values())
     for name, given_as in values:
@@ -362,23 +299,18 @@ class DetailWithoutHeader(Rule):
             if row in transaction.inserted or row.entity in transaction.inserted_into:
                 continue  # a new document
             if lock is None:
-                self._note_unlocked(transaction, pair, place)
+                self.tally.add(("unlocked", *pair, str(place), reaches_driver((place,))))
             elif not lock.by_write:
                 self._note_locked(transaction, pair, header, row, lock)
-
-    def _note_unlocked(self, transaction: Transaction, pair: _Pair, place: Place) -> None:
-        unseen = reaches_driver((place,))
-        transaction.later(lambda _: self.tally.add(("unlocked", *pair, str(place), unseen)))
 
     def _note_locked(
         self, transaction: Transaction, pair: _Pair, header: Header, row: Row, lock: RowLock
     ) -> None:
-        def end(_committed: bool) -> None:
+        def depends(_: bool) -> bool:
             belongs = header.owns or pair.detail in transaction.read_after_lock
-            depends = belongs and row in transaction.updated
-            self.tally.add(("locked", *pair, str(lock.place), depends))
+            return belongs and row in transaction.updated
 
-        transaction.later(end)
+        self.count_at_end(transaction, ("locked", *pair, str(lock.place)), depends)
 
     def findings(self) -> Iterator[AuditFinding]:
         locked: dict[_Pair, dict[str, bool]] = defaultdict(dict)
@@ -414,12 +346,11 @@ class StaleAfterLock(Rule):
     def kept_values(self, transaction: Transaction, row: Row, before: Read, read: Read) -> None:
         """Note the two reads; the end of the transaction shows whether it matters."""
         transaction.stale[row] = before
-        key = (row.entity, str(before.place), str(read.place))
-
-        def end(committed: bool) -> None:
-            self.tally.add((*key, committed and row in transaction.computed_from_stale))
-
-        transaction.later(end)
+        self.count_at_end(
+            transaction,
+            (row.entity, str(before.place), str(read.place)),
+            lambda committed: committed and row in transaction.computed_from_stale,
+        )
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
         before = transaction.stale.get(write.row)
@@ -430,9 +361,7 @@ class StaleAfterLock(Rule):
             transaction.computed_from_stale |= {write.row}
 
     def findings(self) -> Iterator[AuditFinding]:
-        for (entity, before, locked, certain), count in self.tally:
-            if not certain and (entity, before, locked, True) in self.tally:
-                continue
+        for (entity, before, locked), certain, count in self.tally.strongest():
             name = short_name(entity)
             then = "and is then written" if certain else "until it is refreshed"
             message = (
@@ -451,19 +380,14 @@ class LockWithoutEffect(Rule):
     def without_effect(
         self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
     ) -> None:
-        key = (", ".join(sorted(sent.tables)), database, reason, str(place))
-
-        def end(_committed: bool) -> None:
-            changes = transaction.written & sent.tables if sent.tables else transaction.written
-            self.tally.add((*key, bool(changes)))
-
-        transaction.later(end)
+        self.count_at_end(
+            transaction,
+            (", ".join(sorted(sent.tables)), database, reason, str(place)),
+            lambda _: bool(transaction.written & (sent.tables or transaction.written)),
+        )
 
     def findings(self) -> Iterator[AuditFinding]:
-        for (*key, certain), count in self.tally:
-            if not certain and (*key, True) in self.tally:
-                continue
-            tables, database, reason, place = key
+        for (tables, database, reason, place), certain, count in self.tally.strongest():
             of = f" of {tables}" if tables else ""
             message = f"the lock{of} at {place} has no effect on {database}: {reason}"
             yield self._finding(certain, message, (place,), cures.lock_without_effect(), count)
@@ -491,17 +415,13 @@ class LongHold(Rule):
         self, transaction: Transaction, seconds: float, place: Place, *, seen: bool
     ) -> None:
         lock = transaction.first_lock
-        if seconds < self._hold_limit or (
-            lock is None and self._is_no_wait(transaction, place, seen)
-        ):
+        is_no_wait = not seen or transaction.changes_schema or self.is_test(place)
+        if seconds < self._hold_limit or (lock is None and is_no_wait):
             return
         key = ("" if lock is None else str(lock), str(place), "under" if seen else "before")
         self.tally.add(key)
         if key in self.tally:
             self._longest[key] = max(seconds, self._longest.get(key, 0.0))
-
-    def _is_no_wait(self, transaction: Transaction, place: Place, seen: bool) -> bool:
-        return not seen or transaction.changes_schema or self.is_test(place)
 
     def export(self) -> Any:
         return [self.tally.export(), [[*key, longest] for key, longest in self._longest.items()]]

@@ -238,15 +238,13 @@ def with_names(text: str, qmark: bool = False) -> tuple[str, Mapping[str, Any]]:
         if value is None:
             return found[0]
         key = f"_{len(values)}"
-        is_text = found["text"] is not None
-        values[key] = value[1:-1].replace("''", "'") if is_text else _number(value)
+        if found["text"] is not None:
+            values[key] = value[1:-1].replace("''", "'")
+        else:
+            values[key] = float(value) if "." in value else int(value)
         return f":{key}"
 
     return _VALUE.sub(name, text), values
-
-
-def _number(text: str) -> float | int:
-    return float(text) if "." in text else int(text)
 
 
 def parameters_of(context: Any) -> Sequence[Mapping[str, Any]]:
@@ -263,7 +261,11 @@ def parameters_of(context: Any) -> Sequence[Mapping[str, Any]]:
         rows, text = context.parameters, context.statement
         qmark = context.dialect.paramstyle == "qmark"
     _, values = with_names(text, qmark)
-    return [{**values, **_named(row)} for row in rows] or [values]
+    named = (
+        row if isinstance(row, Mapping) else {str(at): one for at, one in enumerate(row)}
+        for row in rows
+    )
+    return [{**values, **row} for row in named] or [values]
 
 
 def _rows_in(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -274,10 +276,6 @@ def _rows_in(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         if column and number.isdecimal():
             rows.setdefault(number, {})[column] = value
     yield from rows.values() if rows else (row,)
-
-
-def _named(row: Any) -> Mapping[str, Any]:
-    return row if isinstance(row, Mapping) else {str(at): value for at, value in enumerate(row)}
 
 
 @lru_cache(maxsize=1024)
@@ -371,20 +369,15 @@ def _with_conditions(found: Sent, compiled: Any, elements: Sequence[Any]) -> Sen
     if plain and len(tables) == 1:
         conditions = (_condition(_criteria(elements), tables[0], compiled.bind_names),)
     names = {getattr(one, "name", "") for one in elements if isinstance(one, FunctionElement)}
+    of = for_update_tables(statement) if plain else []
+    locked = [getattr(one, "element", one) for one in of] or tables if found.asks else []
     return replace(
         found,
         conditions=conditions,
-        locked=tuple(_locked(statement, tables)) if found.asks else (),
+        locked=tuple(plain_name(one) for one in locked if isinstance(one, Table)),
         aggregates=not names.isdisjoint(_AGGREGATES),
         limited=plain and has_limit(statement),
     )
-
-
-def _locked(statement: Any, tables: list[Table]) -> Iterator[str]:
-    of = for_update_tables(statement) if isinstance(statement, Select) else []
-    for one in [getattr(table, "element", table) for table in of] or tables:
-        if isinstance(one, Table):
-            yield plain_name(one)
 
 
 _AGGREGATES: Final = ("count", "max", "sum")
@@ -542,19 +535,12 @@ def _overwritten(statement: Insert, table: Table) -> WriteSent | None:
     """Return the columns of an existing row that an INSERT overwrites with the program's values."""
     if not values_of(statement).overwrites:
         return None
-    keys = tuple(column.key for column in table.primary_key)
     conflict = conflict_of(statement)
-    if conflict is None:  # OR REPLACE: the whole row
-        values = [
-            Value(one.key, frozenset({one.key})) for one in table.columns if one.key not in keys
-        ]
-    else:
-        values = [
-            Value(column, frozenset({column}))
-            for column, value in conflict.sets.items()
-            if _is_of_program(value)
-        ]
-    return WriteSent(table, tuple(values), frozenset(), keys)
+    if conflict is None:  # OR REPLACE
+        return whole_row(table)
+    names = (column for column, value in conflict.sets.items() if _is_of_program(value))
+    values = tuple(Value(name, frozenset({name})) for name in names)
+    return replace(whole_row(table), values=values, from_parameters=False)
 
 
 def whole_row(table: Table) -> WriteSent:
@@ -573,7 +559,6 @@ def _is_of_program(value: Any) -> bool:
 
 
 def _update_of_text(text: str) -> WriteSent | None:
-    """Return the UPDATE of a text, if it has one table that the program maps."""
     found = _UPDATE.match(text)
     table = None if found is None else table_named(table_name(found["table"]))
     if found is None or table is None:
@@ -582,9 +567,10 @@ def _update_of_text(text: str) -> WriteSent | None:
     values = tuple(
         Value(table_name(one[1]), frozenset({table_name(one[1]), one[2]})) for one in sets
     )
-    equal = _equal_in_text(found["where"] or "")
-    if equal is None:
-        return None  # perhaps compares and sets
+    tests = _tests_in_text(found["where"] or "")
+    if None in tests:
+        return None  # compare and set, perhaps
+    equal = {table_name(one[1]): one[2] for one in tests if one is not None}
     others = equal.keys() - {column.key for column in table.primary_key}
     return WriteSent(table, values, frozenset(others), _key_of(table, equal))
 
@@ -684,13 +670,6 @@ def _condition_in_text(table: Table, where: str) -> Condition:
 def _tests_in_text(where: str) -> list[re.Match[str] | None]:
     parts = filter(str.strip, re.split(r"\bAND\b", where, flags=re.IGNORECASE))
     return [_EQUAL.match(part.strip()) for part in parts]
-
-
-def _equal_in_text(where: str) -> dict[str, str] | None:
-    """Return the parameters compared for equality, by column; None if there are other conditions."""
-    tests = _tests_in_text(where)
-    equal = {table_name(one[1]): one[2] for one in tests if one is not None}
-    return None if None in tests else equal
 
 
 def values_sent(update: WriteSent, parameters: Mapping[str, Any]) -> tuple[Value, ...]:

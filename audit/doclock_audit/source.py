@@ -16,6 +16,7 @@ from .places import Place, Places, files_of_program
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _EXITS: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _BRANCHES: Final = ("body", "orelse")
+ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 class Guard(NamedTuple):
@@ -77,20 +78,19 @@ class Scope:
         found = [one for one in self._arguments() if one not in ("self", "cls")]
         return found[position] if position < len(found) else None
 
-    def covering(self, line: int) -> Iterator[ast.AST]:
-        """Yield the nodes that contain this line."""
-        return (node for node in self.nodes if covers(node, line))
-
     def statement_at(self, line: int) -> ast.AST:
-        """Return the innermost statement that contains this line."""
+        """Return the innermost statement that this line is part of; of one with blocks, of its head."""
         if line not in self._statements:
-            self._statements[line] = self._innermost(line)
+            found = [one for one in self.nodes if isinstance(one, ast.stmt) and covers(one, line)]
+            blocks = ((one, getattr(one, "body", None)) for one in found)
+            inner = [
+                one
+                for one, body in blocks
+                if not isinstance(body, list) or line < getattr(body[0], "lineno", 0)
+            ]
+            nearest: list[ast.AST] = [*inner] or [*found] or [self.node]
+            self._statements[line] = max(nearest, key=lambda one: getattr(one, "lineno", 0))
         return self._statements[line]
-
-    def _innermost(self, line: int) -> ast.AST:
-        found: list[ast.AST] = [n for n in self.covering(line) if isinstance(n, ast.stmt)]
-        inner = [node for node in found if not _has_blocks(node) or _head_covers(node, line)]
-        return max(inner or found or [self.node], key=lambda one: getattr(one, "lineno", 0))
 
     def around(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, str]]:
         """Yield each node with its parent and its role there, the innermost first."""
@@ -108,7 +108,6 @@ class Scope:
                 yield from _exits(block[: block.index(inner)])
 
     def _guards_in(self, inner: ast.AST, parent: ast.AST, field: str) -> Iterator[Guard]:
-        """Yield the conditions under which a node executes a part of it."""
         match parent:
             case ast.If() | ast.IfExp() | ast.While() if field in _BRANCHES:
                 yield Guard(parent.test, outcome=field == "body")
@@ -169,11 +168,16 @@ class Scope:
     def definitions(self, name: str, use: ast.AST) -> list[ast.AST]:
         """Return the values that a variable may have where it is used."""
         line = getattr(use, "lineno", 0)
-        blocks = self._blocks_around(use)
+        around = [*self.around(use)]
+        parts = (getattr(parent, field) for _, parent, field in around)
+        blocks = [one for one in parts if isinstance(one, list)]
         found: list[ast.AST] = []
         for node, value, replaces in self._defined_names.get(name, ()):
-            if getattr(node, "lineno", 0) > line or node is use or self._is_part(use, node):
+            if getattr(node, "lineno", 0) > line or node is use:
                 continue
+            assigns = isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
+            if assigns and any(parent is node for _, parent, _ in around):
+                continue  # it is used in the value that it is about to get
             if replaces and any(node in one for one in blocks):
                 found.clear()  # replaces the earlier ones on every path
             found.append(value)
@@ -188,11 +192,6 @@ class Scope:
                         one for one in self.definitions(item, use) if isinstance(one, ast.Dict)
                     )
 
-    def _is_part(self, use: ast.AST, node: ast.AST) -> bool:
-        """Return whether a variable is used in the value that it is being assigned."""
-        is_assignment = isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
-        return is_assignment and any(parent is node for _, parent, _ in self.around(use))
-
     def names_behind(self, expression: ast.AST, use: ast.AST) -> set[str]:
         """Return the variables of an expression, and those that determine their values."""
         found: set[str] = set()
@@ -202,10 +201,6 @@ class Scope:
             found.add(name)
             left |= set().union(*map(names_in, self.definitions(name, use))) - found
         return found
-
-    def _blocks_around(self, use: ast.AST) -> list[list[ast.AST]]:
-        parts = (getattr(parent, field) for _, parent, field in self.around(use))
-        return [one for one in parts if isinstance(one, list)]
 
     @cached_property
     def _defined_names(self) -> dict[str, list[tuple[ast.AST, ast.AST, bool]]]:
@@ -227,16 +222,6 @@ def _no_item(loop: ast.For | ast.AsyncFor) -> Iterator[Guard]:
             items = ast.comprehension(loop.target, loop.iter, [one.test], 0)
             found = ast.ListComp(getattr(loop.target, "elts", [loop.target])[0], [items])
             yield Guard(ast.copy_location(found, loop.iter), outcome=False)
-
-
-def _has_blocks(node: ast.AST) -> bool:
-    return isinstance(getattr(node, "body", None), list)
-
-
-def _head_covers(node: ast.AST, line: int) -> bool:
-    """Return whether the line is before a statement's blocks, as in the test of an ``if``."""
-    first: ast.AST = getattr(node, "body")[0]  # noqa: B009  # of some kinds of statements
-    return line < getattr(first, "lineno", 0)
 
 
 def _exits(before: list[ast.stmt]) -> Iterator[Guard]:
@@ -308,13 +293,11 @@ def _part_of(target: ast.expr, value: ast.expr, name: str) -> ast.expr:
                 return of_one
     for position, one in enumerate(target.elts):
         if name in names_in(one):
-            return Unpacked(value, position) if len(target.elts) > 1 else _only_part(value)
+            if len(target.elts) > 1:
+                return Unpacked(value, position)
+            part = ast.Subscript(value, ast.Constant(0), ast.Load())
+            return ast.fix_missing_locations(ast.copy_location(part, value))
     return value
-
-
-def _only_part(value: ast.expr) -> ast.expr:
-    part = ast.Subscript(value, ast.Constant(0), ast.Load())
-    return ast.fix_missing_locations(ast.copy_location(part, value))
 
 
 def names_in(target: ast.AST) -> set[str]:
@@ -322,33 +305,24 @@ def names_in(target: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
-def parts_of(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield the conditions of which a condition consists."""
-    match test:
-        case ast.BoolOp(values=values):
-            for one in values:
-                yield from parts_of(one)
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield from parts_of(operand)
-        case ast.NamedExpr(value=value) | ast.Call(func=ast.Name(id="bool"), args=[value]):
-            yield from parts_of(value)
-        case _:
-            yield test
-
-
-def certain_parts(test: ast.expr, *, outcome: bool) -> Iterator[Guard]:
-    """Yield those of them whose outcome follows from that of the whole."""
+def certain_parts(test: ast.expr, *, outcome: bool | None) -> Iterator[Guard]:
+    """Yield the parts of a condition whose outcome follows from that of the whole; None: all of them."""
     match test:
         case ast.BoolOp(op=op, values=values):
-            if isinstance(op, ast.And) == outcome:
+            if outcome is None or isinstance(op, ast.And) == outcome:
                 for one in values:
                     yield from certain_parts(one, outcome=outcome)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield from certain_parts(operand, outcome=not outcome)
+            yield from certain_parts(operand, outcome=None if outcome is None else not outcome)
         case ast.NamedExpr(value=value) | ast.Call(func=ast.Name(id="bool"), args=[value]):
             yield from certain_parts(value, outcome=outcome)
         case _:
-            yield Guard(test, outcome)
+            yield Guard(test, outcome=bool(outcome))
+
+
+def name_of(function: ast.expr) -> str:
+    """Return the name of a function that is called, or of a method."""
+    return str(getattr(function, "id", getattr(function, "attr", "")))
 
 
 def covers(node: ast.AST, line: int) -> bool:
@@ -412,15 +386,13 @@ def _names_used(node: ast.AST) -> frozenset[str]:
         if isinstance(one, ast.Attribute) and one.attr in _OF_DRIVER:
             found.add(one.attr)
         if isinstance(one, ast.Call):
-            name = getattr(one.func, "id", getattr(one.func, "attr", ""))
+            name = name_of(one.func)
             of_sqlalchemy = isinstance(one.func, ast.Attribute) and hasattr(Session, name)
             found |= set() if of_sqlalchemy else {name}
     return frozenset(found) - {""}
 
 
-@lru_cache(maxsize=1024)
-def _scope(node: ast.AST) -> Scope:
-    return Scope(node)
+_scope = lru_cache(maxsize=1024)(Scope)
 
 
 @lru_cache(maxsize=256)

@@ -6,8 +6,7 @@ import asyncio
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
@@ -17,9 +16,18 @@ from sqlalchemy.orm import InstanceState, Session
 from sa_doclock.dialects.base import IsolationLevels, PlainReads
 from sa_doclock.testing.instruments import locks_database, strategy_class
 
+from .inserts import InsertRace
+from .lock_order import LockOrder
 from .places import NOWHERE, Place, Places, places_of_program, waiting_places
 from .rows import ByObject, Row
-from .rules import Rule
+from .rules import (
+    DetailWithoutHeader,
+    LockWithoutEffect,
+    LongHold,
+    LostUpdate,
+    Rule,
+    StaleAfterLock,
+)
 from .sent import Sent
 from .transactions import (
     ConnectionSeen,
@@ -29,6 +37,7 @@ from .transactions import (
     SessionSeen,
     Transaction,
     Waiting,
+    Write,
 )
 
 # Threads: the audit's listeners run in one thread at a time.
@@ -74,8 +83,28 @@ def commits_each_statement(connection: Connection) -> bool:
 _SHORT: Final = 0.05  # seconds without a statement, of which no rule is told
 
 
-def _hears(rule: Rule, event: str) -> bool:
-    return getattr(type(rule), event) is not getattr(Rule, event)
+class Rules:
+    """One rule of each code."""
+
+    def __init__(self, hold_limit: float) -> None:
+        self.lost_update, self.headers, self.orders = (
+            LostUpdate(),
+            DetailWithoutHeader(),
+            LockOrder(),
+        )
+        self.effects, self.stale, self.inserts = LockWithoutEffect(), StaleAfterLock(), InsertRace()
+        self.holds = LongHold(hold_limit)
+
+    def __iter__(self) -> Iterator[Rule]:
+        yield from (self.lost_update, self.headers, self.orders, self.effects)
+        yield from (self.stale, self.inserts, self.holds)
+
+    def wrote(self, transaction: Transaction, write: Write) -> None:
+        """Learn of a row that a flush has written, before the transaction has its lock."""
+        self.lost_update.wrote(transaction, write)
+        self.headers.wrote(transaction, write)
+        self.stale.wrote(transaction, write)
+        self.inserts.wrote(transaction, write)
 
 
 class Watched:
@@ -84,11 +113,8 @@ class Watched:
     Sessions, connections and objects are held weakly, and the rows of a transaction until its end.
     """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.of_reads = [one.read_table for one in rules if _hears(one, "read_table")]
-        self.of_writes = [one.wrote for one in rules if _hears(one, "wrote")]
-        self.of_locks = [one.locked for one in rules if _hears(one, "locked")]
         self.reads: ByObject[InstanceState[Any], Read] = ByObject()
         self.refreshed: ByObject[InstanceState[Any], dict[str, Read]] = ByObject()
         """Attributes that were read again without the whole row."""
@@ -120,12 +146,10 @@ class Watched:
         number = session.hash_key
         found = self.sessions.get(number)
         if found is None:
-            forget = partial(self._forget, number)
-            found = self.sessions[number] = SessionSeen(ref(session, forget))
+            forget = self.sessions.pop
+            session_seen = ref(session, lambda _: forget(number, None))
+            found = self.sessions[number] = SessionSeen(session_seen)
         return found
-
-    def _forget(self, number: int, _: object) -> None:
-        self.sessions.pop(number, None)
 
     def of_object(self, state: InstanceState[Any]) -> SessionSeen | None:
         """Return what is known of the session of an object."""
@@ -164,7 +188,7 @@ class Watched:
                     seen.user = None
             ended.transaction.end(committed=ended.committed)
 
-    def end(self, connection: Connection, *, committed: bool) -> None:
+    def end(self, committed: bool, connection: Connection, *_: object) -> None:
         """End the transaction of a connection; that of a session ends with the session's."""
         seen = self.seen(connection)
         found, seen.transaction = seen.transaction, None
@@ -215,8 +239,8 @@ class Watched:
         seconds = time.perf_counter() - waiting.since
         if waiting.place is not None or seconds > _SHORT:
             place = waiting.place or here()
-            for rule in self.rules:
-                rule.was_idle(transaction, seconds, place, seen=waiting.place is not None)
+            seen = waiting.place is not None
+            self.rules.holds.was_idle(transaction, seconds, place, seen=seen)
 
     def begin_idle(self, connection: Connection, *_: object) -> None:
         """Begin to measure how long no statement of the connection's transaction runs."""
@@ -249,8 +273,7 @@ class Watched:
         if not transaction.has_room():
             self.rows_left_out += 1
             return
-        for tell in self.of_locks:
-            tell(transaction, row, lock)
+        self.rules.orders.locked(transaction, row, lock)
         transaction.locks[row] = lock
         transaction.first_lock = transaction.first_lock or lock.place
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
@@ -18,34 +18,25 @@ from sa_doclock import LockingSession
 from .exploration import Exploration, explore
 from .findings import CODES, AuditFinding, each_once, json_of, sarif_of, table_of
 from .html import html_of
-from .inserts import InsertRace
 from .listeners import Listeners
-from .lock_order import LockOrder
 from .paths import Paths
 from .places import RanBy, packages_in
-from .rules import (
-    HOLD_LIMIT,
-    DetailWithoutHeader,
-    LockWithoutEffect,
-    LongHold,
-    LostUpdate,
-    Rule,
-    StaleAfterLock,
-)
-from .watched import Watched
+from .rules import HOLD_LIMIT
+from .watched import Rules, Watched
 
 _EVENTS: Final[Mapping[Any, Sequence[str]]] = {
-    Engine: (
-        *("commit", "commit_twophase", "rollback", "rollback_twophase"),
-        *("savepoint", "release_savepoint", "rollback_savepoint"),
-        "before_cursor_execute",
-    ),
+    Engine: ("before_cursor_execute",),
     Session: (
         *("after_begin", "after_commit", "after_transaction_end"),
         *("before_flush", "transient_to_pending"),
     ),
     LockingSession: ("lock_acquired",),
-    Mapper: ("refresh", "after_insert", "after_update", "after_delete"),
+    Mapper: ("refresh",),
+}
+_SAVEPOINTS: Final = {
+    "savepoint": "SAVEPOINT",
+    "release_savepoint": "RELEASE",
+    "rollback_savepoint": "ROLLBACK",
 }
 _SAMPLE: Final = 0.02  # seconds
 #: Options by which SQLAlchemy calls a listener directly, without a wrapper.
@@ -79,10 +70,7 @@ class Audit:
         self._paths = Paths(Path.cwd() if root is None else root)
         self._packages = packages_in(self._paths.root) | {*packages}
         self._ran_by = RanBy()
-        self._rules: tuple[Rule, ...] = (
-            *(LostUpdate(), DetailWithoutHeader(), LockOrder(), LockWithoutEffect()),
-            *(StaleAfterLock(), InsertRace(), LongHold(hold_limit)),
-        )
+        self._rules = Rules(hold_limit)
         self._hold_limit = hold_limit
         if tests_alone:
             known = lru_cache(maxsize=4096)(self._paths.is_file_of_tests)
@@ -235,12 +223,20 @@ class Audit:
             note()
 
     def _listeners(self) -> Iterator[tuple[Any, str, Any, dict[str, bool]]]:
-        listeners = Listeners(self._watched)
+        listeners, guarded = Listeners(self._watched), self._watched.guarded
         for target, names in _EVENTS.items():
             options = {"raw": True} if target is Mapper else {}
             for name in names:
-                yield target, name, self._watched.guarded(getattr(listeners, name)), options
-        yield Engine, "after_cursor_execute", self._watched.guarded(self._watched.begin_idle), {}
+                yield target, name, guarded(getattr(listeners, name)), options
+        for name in ("commit", "rollback"):
+            end = guarded(partial(self._watched.end, name == "commit"))
+            yield from ((Engine, of, end, {}) for of in (name, f"{name}_twophase"))
+        for name, word in _SAVEPOINTS.items():
+            yield Engine, name, guarded(partial(listeners.savepoint, word)), {}
+        for kind in ("insert", "update", "delete"):
+            written = guarded(partial(listeners.written, kind))
+            yield Mapper, f"after_{kind}", written, {"raw": True}
+        yield Engine, "after_cursor_execute", guarded(self._watched.begin_idle), {}
         # Not guarded as a whole: one executes the program's statement, the others are called for each object.
         yield Session, "do_orm_execute", listeners.do_orm_execute, {}
         yield Mapper, "load", listeners.load, {"raw": True}

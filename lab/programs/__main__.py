@@ -124,7 +124,10 @@ class Program:
         """Run the tests; return the seconds of the processor, which other programs do not change."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
-            [self._python, "-m", "pytest", *_OPTIONS, *options, *self.suite.tests],
+            [
+                *(self._python, "-m", "pytest", *_OPTIONS, f"--rootdir={self._source}"),
+                *(*options, *self.suite.tests),
+            ],
             cwd=self._source,
             env=self._environment(),
             capture_output=True,

@@ -82,7 +82,9 @@ def compare(
     columns, changed = state.mapper.columns, list[str]()
     for name, value in read.items():
         if value is unknown:
-            other = _is_mutable(state.dict.get(name))
+            # Its type notifies SQLAlchemy of changes in place; importing the module would listen to all mappers.
+            mutable = sys.modules.get("sqlalchemy.ext.mutable")
+            other = mutable and isinstance(state.dict.get(name), mutable.MutableBase)
         else:  # the row is gone: the flush raises
             other = name in found and not columns[name].type.compare_values(value, found[name])
         if other:
@@ -114,8 +116,3 @@ def only_columns(mapper: Mapper[Any], values: Mapping[str, Any]) -> dict[str, An
         for name, value in values.items()
         if name in columns and isinstance(columns[name], Column)
     }
-
-
-def _is_mutable(value: Any) -> bool:
-    loaded = sys.modules.get("sqlalchemy.ext.mutable")  # importing it would listen to all mappers
-    return loaded is not None and isinstance(value, loaded.MutableBase)

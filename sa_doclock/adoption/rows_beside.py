@@ -127,15 +127,13 @@ class RowsBeside:
             return
         unchanged = state.dict.keys() - state.committed_state.keys()
         for part in parts_of(root):
-            has_it = part.name in unchanged and state.mapper.isa(part.owner)
-            if has_it and not self._is_read_after_lock(part):
+            if part.name not in unchanged or not state.mapper.isa(part.owner):
+                continue
+            strategy = self._strategies.get("*", part.relationship.lazy)
+            strategy = self._strategies.get(part.relationship, strategy)
+            # The strategies concern the headers only.
+            if part.owner_path or strategy not in _AFTER_THE_LOCK:
                 yield part
-
-    def _is_read_after_lock(self, part: Part) -> bool:
-        if part.owner_path:
-            return False  # the strategies concern the headers only
-        strategy = self._strategies.get("*", part.relationship.lazy)
-        return self._strategies.get(part.relationship, strategy) in _AFTER_THE_LOCK
 
     def _expire_part(self, state: State) -> bool:
         """Expire the columns of a part; return False if it was done before, or if it has changes."""

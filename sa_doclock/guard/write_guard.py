@@ -255,8 +255,9 @@ _following = Lock()  # held until the listeners of a followed mapper are in plac
 def _follow(mappers: Collection[Mapper[Any]]) -> None:
     classes = _classes_of_rows(mappers)  # it may configure mappers, which calls this function again
     with _following:
-        for mapper in _outermost(classes):
-            if mapper not in _followed:
+        for mapper in classes.difference(_followed):
+            # A subclass of another one has its listeners already.
+            if classes.isdisjoint([*mapper.iterate_to_root()][1:]):
                 _followed.add(mapper)
                 for name, check in _WRITES.items():
                     allow_listening(mapper.self_and_descendants, name)
@@ -283,12 +284,6 @@ def _mappers_by_table() -> Mapping[Any, Sequence[Mapper[Any]]]:
     for table in other_objects(found):
         found[mapped_table(table)] += found[table]
     return found
-
-
-def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
-    for mapper in mappers:
-        if not any(above in mappers for above in mapper.iterate_to_root() if above is not mapper):
-            yield mapper
 
 
 def _memory_of(state: InstanceState[Any]) -> GuardMemory | None:

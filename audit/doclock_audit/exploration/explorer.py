@@ -327,7 +327,6 @@ def _note(search: Search, chosen: Sequence[Step]) -> None:
 
 
 def _in_turn(ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-    """Return the function that did not take the last step, if it can run."""
     last = chosen[-1].function if chosen else SECOND
     return next((one for one in ready if one != last), last)
 

@@ -178,7 +178,6 @@ def _without_tables(statement: str) -> Accesses:
 
 
 def _is_sent_by_library() -> bool:
-    """Return whether sa_doclock itself sent the statement, not this kit."""
     files = (frame.f_code.co_filename for frame in frames() if not is_of_sqlalchemy(frame))
     return next((file for file in files if not file.startswith(_KIT)), "").startswith(_LIBRARY)
 
@@ -194,7 +193,6 @@ def rows_of(statement: str, context: Any) -> Accesses:
 
 
 def _is_known(statement: str, context: Any) -> bool:
-    """Return whether the statement shows its tables."""
     return _first_word(statement) in _QUERIES or _written_table(context) is not None
 
 

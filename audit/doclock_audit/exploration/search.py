@@ -75,7 +75,6 @@ class Search:
         return chosen
 
     def _asleep(self) -> dict[int, Accesses]:
-        """Return the functions that are still asleep after the last step."""
         if not self._points:
             return {}
         point = self._points[-1]

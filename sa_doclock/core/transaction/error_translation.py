@@ -472,10 +472,7 @@ def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Sess
     transaction = state.transaction
     lost: dict[Any, int] = dict.fromkeys((*began.ledger.places, *began.lost), 0)
     if transaction is began:  # a rollback to a savepoint releases some locks
-        given_up = began.given_up
-        states = map(instance_state, documents if given_up else ())
-        keys = [(root_of(each.mapper).class_, each.identity or ()) for each in states]
-        lost = {key: given_up[key] for key in keys if key in given_up}
+        lost = _given_up_of(began, documents)
     place = next((each for each in lost if not transaction.ledger.has(each)), None)
     if place is None:
         return
@@ -489,6 +486,14 @@ def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Sess
     entity, ident = document_of(place)
     add_document(error, entity, ident, began.ledger.lock_at(place), database_name(session, {}))
     raise error
+
+
+def _given_up_of(began: LockTransaction, documents: Iterable[Any]) -> dict[Any, int]:
+    """Return the locks of these objects that a rollback to a savepoint released."""
+    given_up = began.given_up
+    states = map(instance_state, documents if given_up else ())
+    keys = [(root_of(each.mapper).class_, each.identity or ()) for each in states]
+    return {key: given_up[key] for key in keys if key in given_up}
 
 
 def others_text(state: LockContext) -> str:

@@ -183,10 +183,6 @@ def _before() -> None:
         _forking[get_ident()] = os.getpid(), sessions
 
 
-def _in_parent() -> None:
-    _forking.pop(get_ident(), None)
-
-
 def _in_child() -> None:
     # A server that forks in C, such as uWSGI, calls only this function.
     process, sessions = _forking.get(get_ident()) or (os.getppid(), all_sessions())
@@ -204,4 +200,8 @@ def _transaction_of(session: Session) -> Any:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(
+        before=_before,
+        after_in_parent=lambda: _forking.pop(get_ident(), None),
+        after_in_child=_in_child,
+    )

@@ -216,7 +216,10 @@ def prepared_statements(subject: Subject) -> Iterator[Problem]:
             'connect_args={"statement_cache_size": 0, "prepared_statement_cache_size": 0, '
             '"prepared_statement_name_func": lambda: f"__asyncpg_{uuid4()}__"}'
         )
-        prepares = _keeps_prepared(subject)
+        probe = f"SELECT '{secrets.token_hex(8)}'"  # unique: clients share connections
+        subject.ask(probe)
+        asked = "SELECT count(*) FROM pg_prepared_statements WHERE statement = :probe"
+        prepares = bool(subject.ask(asked, probe=probe))  # the server still has it
     else:
         cure = 'connect_args={"prepare_threshold": None}'
         prepares = getattr(driver, "prepare_threshold", None) is not None
@@ -225,14 +228,6 @@ def prepared_statements(subject: Subject) -> Iterator[Problem]:
             "the driver prepares statements, and a pooler may execute them on another connection",
             f"create_engine(url, {cure})",
         )
-
-
-def _keeps_prepared(subject: Subject) -> bool:
-    """Return whether the server still has a prepared statement that the driver executed."""
-    probe = f"SELECT '{secrets.token_hex(8)}'"  # unique: clients share connections
-    subject.ask(probe)
-    asked = "SELECT count(*) FROM pg_prepared_statements WHERE statement = :probe"
-    return bool(subject.ask(asked, probe=probe))
 
 
 @check("postgresql-session-settings", "warning")
