@@ -200,7 +200,7 @@ class _Wire:
 
 
 def main(host: str, port: str) -> None:
-    # epoll's time-outs are rounded up to milliseconds; those of select() are not.
+    # epoll rounds its time-outs up to milliseconds; select() does not.
     loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
     loop.run_until_complete(_Wire(host, int(port)).serve())
     loop.close()

@@ -186,7 +186,7 @@ class Mutants:
         }
 
     def _is_caught(self, number: int, items: list[pytest.Item]) -> bool:
-        """Return whether one of these tests fails on this mutant, in a process of its own."""
+        """Return whether one of these tests fails on this mutant, in a separate process."""
         if not items:
             return False
         child = os.fork()

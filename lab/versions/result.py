@@ -40,7 +40,7 @@ class Result:
 
 
 def save(result: Result) -> None:
-    """Write the result in place of that of an earlier run."""
+    """Write the result over that of an earlier run."""
     text = json.dumps(asdict(result), indent=2) + "\n"
     (_FOLDER / f"{result.component}.json").write_text(text, encoding="utf-8")
 

@@ -151,7 +151,7 @@ def _request(lock: LockOptions, seconds: float | None) -> LockRequest:
 
 
 def _text_of(node: ast.expr, where: str) -> str:
-    """Return the text that an expression makes, with ``...`` for what is not known before."""
+    """Return the text of an expression, with ``...`` for what is known only at run time."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
