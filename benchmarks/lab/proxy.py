@@ -1,6 +1,6 @@
 """A TCP proxy: counts round trips, adds a latency, and notes what goes over the wire when.
 
-It is a process of its own (``python proxy.py HOST PORT``), so that its CPU time is not that of
+It is a separate process (``python proxy.py HOST PORT``), so that its CPU time is not that of
 the benchmark; :class:`Proxy` starts it and talks to it, one JSON value a line.
 """
 

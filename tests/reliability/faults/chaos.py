@@ -57,7 +57,7 @@ class Reset:
 
 
 class HalfOpen:
-    """The client's end is reset, and the server's stays: it goes on waiting, with its locks."""
+    """The client's end is reset, and the server's stays: it keeps waiting, with its locks."""
 
     name = "connections left half open"
 
