@@ -156,7 +156,7 @@ _numbers: Final = count()
 
 
 class Protection(NamedTuple):
-    """What the database refuses at an isolation level.
+    """The conflicts that the database refuses at an isolation level.
 
     :ivar finds_conflicts: to overwrite what has changed since it was read.
     :ivar excludes_inserts: a row of another that a SELECT would have found.

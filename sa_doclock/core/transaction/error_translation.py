@@ -460,11 +460,11 @@ def about_held(state: LockContext, error: F, database: str = "") -> F:
     return error
 
 
-def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Session) -> None:
+def refuse_after(began: LockTransaction, locked: Any, session: Session) -> None:
     """Refuse to save changes made in a locked() block after the end of its lock.
 
     :param began: the transaction in which the block began.
-    :param documents: the objects that the block locked.
+    :param locked: the object that the block locked, or a list of them.
     :raises LockLost: one of its locks is no longer held, and something was changed since.
     """
     state = state_of(session)
@@ -472,7 +472,7 @@ def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Sess
     transaction = state.transaction
     lost: dict[Any, int] = dict.fromkeys((*began.ledger.places, *began.lost), 0)
     if transaction is began:  # a rollback to a savepoint releases some locks
-        lost = _given_up_of(began, documents)
+        lost = _given_up_of(began, locked if isinstance(locked, list) else [locked])
     place = next((each for each in lost if not transaction.ledger.has(each)), None)
     if place is None:
         return
