@@ -99,7 +99,7 @@ class FullCheck:
 
     def _of_row(self, row: WrittenRow) -> Iterator[Refusal]:
         rules, state, root = row.rules, row.state, row.rules.root
-        if self.written:  # first: other checks read expired attributes
+        if self.written:  # first, before other checks read expired attributes
             yield from self._of_unread(row)
             yield from self._of_kinds(row)
         elif not rules.kind.isdisjoint(state.committed_state):
@@ -114,7 +114,7 @@ class FullCheck:
         yield from self._of_related(row)
 
     def _of_related(self, row: WrittenRow) -> Iterator[Refusal]:
-        """Yield those of the rows that the flush of the row's relationships writes."""
+        """Yield the refusals for rows that the flush of the row's relationships writes."""
         related = row.rules.deletes if row.way is Way.DELETE else row.rules.updates
         # While the row is written, most of these have their own events.
         unseen_alone = self.written and row.way is not Way.DELETE
@@ -142,7 +142,7 @@ class FullCheck:
             yield row.refusal(root, identity, by)
 
     def _of_unread(self, row: WrittenRow) -> Iterator[Refusal]:
-        """Yield those of a row that was written with values that only the database knows.
+        """Yield the refusals for a row that was written with values that only the database knows.
 
         Examples are a listener's SQL expression, and a default of the server.
         """
@@ -155,7 +155,7 @@ class FullCheck:
                 yield row.refusal(root, header, by)
 
     def _of_kinds(self, row: WrittenRow) -> Iterator[Refusal]:
-        """Yield those of a row that becomes one of another class: only the database knows its owners.
+        """Yield the refusals for a row that changes its class: only the database knows its owners.
 
         Before the write, it is found as a row of its old class.
         """
@@ -175,7 +175,7 @@ class FullCheck:
                         yield row.refusal(root, header, row.through(name))
 
     def _of_untold(self, rows: Iterable[WrittenRow]) -> Iterator[Refusal]:
-        """Yield those of rows whose class does not show their documents."""
+        """Yield the refusals for rows whose class does not show their documents."""
         by_class = defaultdict(list)
         for row in rows:
             by_class[row.state.mapper, row.way].append(row)

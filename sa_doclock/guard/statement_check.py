@@ -262,7 +262,7 @@ class StatementCheck:
         target, values = self.target, self.write.values
         if self.write.way is not Way.INSERT or target.extended or not is_header_target(target):
             return ()
-        # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
+        # ON CONFLICT DO NOTHING may have kept the row of another transaction.
         return () if values.conditional or values.from_select else self.write.rows
 
     # The questions.
@@ -382,7 +382,7 @@ class StatementCheck:
             yield from self._headers_found(touched)
 
     def _headers_found(self, touched: TouchedRows) -> Headers:
-        """Yield those of the rows that the statement finds, which are counted, and those they come to."""
+        """Yield the headers of the rows that the statement finds and counts, and those that its values name."""
         target, values = self.target, list[Row]()
         if self.write.way is Way.UPDATE:
             values = [*map(target.by_attribute, self.write.values.rows)] or [{}]

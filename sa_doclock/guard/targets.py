@@ -177,7 +177,7 @@ class Write:
 
     @cached_property
     def other_tables(self) -> set[Any]:
-        """The tables that it writes beside the first, also by aliases: UPDATE a, b SET a.x = 1, b.y = 2."""
+        """The other tables that it writes, also by aliases: UPDATE a, b SET a.x = 1, b.y = 2."""
         if self.way is not Way.UPDATE:
             return set()
         names = set(chain.from_iterable(self.values.rows))  # MySQL has such statements
@@ -347,7 +347,7 @@ def literal(value: Any, row: Row) -> Any:
 
 
 def is_plain(values: Iterable[Any]) -> bool:
-    """Return whether each of these values is one that Python knows, and not NULL."""
+    """Return whether Python knows each of these values, and none is NULL."""
     return not any(value is None or isinstance(value, ClauseElement) for value in values)
 
 

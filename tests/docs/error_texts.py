@@ -85,7 +85,7 @@ _DEFAULT: Final = "give what the text asks for"
 _OF_ARGUMENTS: Final = ("ValueError", "TypeError")
 
 _VERBS = (
-    "add|alter|ask|begin|bind|call|change|claim|connect|end|execute|expunge|flush|fork|give|have|hint|keep|leave|"
+    "add|alter|ask|begin|bind|call|change|claim|connect|do not|end|execute|expunge|flush|fork|give|have|hint|keep|leave|"
     "let|load|lock|look|make|map|migrate|name|open|page|pass|read|remove|roll|run|say|select|set|show|switch|take|"
     "try|use|wait|decorate|reload|enter"
 )
@@ -151,7 +151,7 @@ def _request(lock: LockOptions, seconds: float | None) -> LockRequest:
 
 
 def _text_of(node: ast.expr, where: str) -> str:
-    """Return the text that an expression makes, with ``...`` for what is not known before."""
+    """Return the text of an expression, with ``...`` for what is known only at run time."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):

@@ -156,7 +156,7 @@ def test_a_text_that_sqlalchemy_has_not_read_may_write() -> None:
 CALLERS, CALLS = 32, 1500
 # BEGIN, the lock, the parts, two UPDATEs, COMMIT; one that fails has an UPDATE, or two, less.
 SHARED, RAISED, REFUSED = 6, 4, 5
-# By hand, and where each has a transaction of its own, BEGIN and the lock are on their way while
+# By hand, and where each has a separate transaction, BEGIN and the lock are on their way while
 # another one holds the document.
 BY_HAND = {"saved": 4, "raised": 2, "refused": 3}
 

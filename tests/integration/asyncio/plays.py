@@ -26,7 +26,7 @@ FOR_UPDATE, NO_WAIT, SNAPSHOT = LockOptions.ForUpdate, LockOptions.NoWait, LockO
 
 
 # --------------------------------------------------------------------------------------------------
-# An asynchronous session with a loop of its own, so that an actor can play it in its thread.
+# An asynchronous session with its own loop, so that an actor can play it in its thread.
 
 T = TypeVar("T")
 Play = Callable[[AsyncLockingSession], Awaitable[T]]

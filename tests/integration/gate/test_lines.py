@@ -362,7 +362,7 @@ class CtrlCAtCall:
 
     def __call__(self, frame: FrameType, _what: str, _arg: object) -> None:
         ours = ("sa_doclock.features.gate", "contextlib")
-        # Python prints what __del__() raises, and goes on: so does an interruption in it.
+        # Python prints what __del__() raises, and continues: so does an interruption in it.
         if (
             frame.f_globals.get("__name__", "").startswith(ours)
             and frame.f_code.co_name != "__del__"

@@ -104,7 +104,7 @@ def test_the_last_try_has_time_on_a_busy_server(
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock_timeout that is longer than the server's own limit for locks: it goes on waiting.
+# A lock_timeout that is longer than the server's own limit for locks: it keeps waiting.
 
 Session = LockingSession
 Dave = Callable[..., Actor[Session]]

@@ -282,7 +282,7 @@ def test_a_server_alone_is_no_node_of_a_cluster(database: Database) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# GET_LOCK is local to a node, and there is no COMMIT that fails: hence a warning of its own.
+# GET_LOCK is local to a node, and there is no COMMIT that fails: hence its own warning.
 
 
 def test_both_nodes_grant_a_key_and_say_so(one: LockingSession, two: LockingSession) -> None:

@@ -204,7 +204,7 @@ def test_an_upgrade_is_refused_before_anything_is_sent(engine: sa.Engine, sessio
                 with pytest.raises(LockUpgradeRefused, match=r"Order 1 FOR UPDATE.* holds it by S"):
                     session.get_entity(Order, 1, lock)
         assert statements == []
-        assert [line.value for line in order.lines] == [10, 20]  # the transaction goes on
+        assert [line.value for line in order.lines] == [10, 20]  # the transaction continues
         session.rollback()
 
 

@@ -295,7 +295,7 @@ def test_a_select_before_the_lock_is_refused(session: LockingSession, lock: Lock
         session.get_entity(Order, 1, lock)
     with pytest.raises(WrongIsolation, match=r"Order rows .* is open at REPEATABLE READ"):
         session.scalars(session.entity_set(Order, lock))
-    assert load_a_customer(session).name == "Ann"  # nothing was sent: the transaction goes on
+    assert load_a_customer(session).name == "Ann"  # nothing was sent: the transaction continues
 
 
 @pytest.fixture(params=["REPEATABLE READ", "SERIALIZABLE"])

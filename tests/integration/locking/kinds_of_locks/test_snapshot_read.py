@@ -84,7 +84,7 @@ def test_it_is_refused_in_a_transaction_that_is_open(session: LockingSession) ->
     session.get_one_entity(Order, 1, LockOptions.ForUpdate)
     with pytest.raises(WrongIsolation, match=r"Order 2 SNAPSHOT READ on .*: a snapshot starts"):
         session.get_entity(Order, 2, SnapshotRead)
-    session.get_one_entity(Order, 1).total = 31  # nothing was sent: the transaction goes on
+    session.get_one_entity(Order, 1).total = 31  # nothing was sent: the transaction continues
     session.save_changes()
 
 

@@ -371,7 +371,7 @@ def test_a_sharded_session_reads(engines: Engines) -> None:
 
 
 class Unwilling(LockingSession):
-    """Answers once, and then raises an error of its own."""
+    """Answers once, and then raises its own error."""
 
     answers: list[sa.Engine]
 
