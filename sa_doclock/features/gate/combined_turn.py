@@ -483,7 +483,8 @@ def new_session(factory: Callable[[], Any]) -> tuple[Any, Session]:
         )
     if session.in_transaction():
         raise LockMisuse(
-            "gate.run() needs new sessions, and the factory returned one in a transaction"
+            "gate.run() needs new sessions, but the factory returned one in a transaction: make a new one "
+            "in each call"
         )
     return given, session
 
