@@ -1,6 +1,6 @@
 """Run all benchmarks; write benchmarks/RESULTS.md: ``python -m benchmarks [--quick]``.
 
-Each script is a process of its own.  One that fails or takes too long costs its own figures,
+Each script is a separate process.  One that fails or takes too long costs its own figures,
 which the report then calls missing, with the reason.
 """
 

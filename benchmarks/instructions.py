@@ -33,7 +33,7 @@ _PACKAGE = str(Path(sa_doclock.__file__).parent)
 class Count(NamedTuple):
     """The instructions of one operation.
 
-    :ivar ours: those of the functions of sa_doclock.
+    :ivar ours: the instructions of sa_doclock's functions.
     :ivar calls: how often these were called.
     """
 
@@ -79,7 +79,7 @@ def least(operation: Callable[[], object]) -> Count:
 
 
 def count(operation: Callable[[], object]) -> Count:
-    """Return the instructions that this call executes, without those of a garbage collection."""
+    """Return the instructions that this call executes, without garbage collection."""
     found = {"all": 0, "ours": 0, "calls": 0}
 
     def of_others(_frame: FrameType, what: str, _argument: object) -> Any:

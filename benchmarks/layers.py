@@ -40,7 +40,7 @@ Maker = Callable[[Place, sa.URL], Way]
 
 
 def _engine(place: Place, url: sa.URL, **options: Any) -> sa.Engine:
-    # Size 1: the connection that is measured is the one that was warmed up.
+    # Size 1: the measured connection is the warmed-up one.
     return place.engine(url, pool_size=1, max_overflow=0, **options)
 
 
@@ -154,7 +154,7 @@ def trips_of(proxy: Proxy, way: Way) -> dict[str, Trips]:
 
 
 def recorded(proxy: Proxy, way: Way, operation: str) -> Recording:
-    """Return what is sent for one operation on an open connection."""
+    """Return what one operation sends on an open connection."""
     call = getattr(way, operation)
     call(1)
     with proxy.recording() as recordings:

@@ -208,7 +208,7 @@ def spent(engine: sa.Engine, way: Way, many: int) -> Spent:
 
 
 def claimed_late(engine: sa.Engine, many: int) -> float:
-    """Claim all documents in one loop; return the CPU of the last sixth over that of the first."""
+    """Claim all documents in one loop; return the CPU time of the last sixth divided by the first's."""
     claims = claim_each(
         sessionmaker(engine, class_=LockingSession), sa.select(Doc).order_by(Doc.id)
     )

@@ -142,7 +142,7 @@ def work(
     barrier: Barrier,
     results: multiprocessing.SimpleQueue[tuple[int, float, float]],
 ) -> None:
-    """Run in a process of its own; ``monotonic`` is the same clock in all of them."""
+    """Run in a separate process; ``monotonic`` is the same clock in all of them."""
     began = 0.0
 
     def wait() -> None:

@@ -1,6 +1,6 @@
 """Measure how many documents a second one process updates without waiting for locks.
 
-1 to 64 threads, each with a document and a connection of its own: Python's lock on the
+1 to 64 threads, each with a document and a separate connection: Python's lock on the
 interpreter decides, so what counts is how little the client computes.  SQLAlchemy's ORM by
 hand and sa_doclock take turns.
 

@@ -1,6 +1,6 @@
 """Measure the cost of sa_doclock on SQLAlchemy 2.0, as overhead.py does on the version that is installed.
 
-pip installs the newest SQLAlchemy 2.0 into a folder of its own, which goes with the run.
+pip installs the newest SQLAlchemy 2.0 into a separate folder, which goes with the run.
 
     python -m benchmarks.sqlalchemy_2_0 [--seconds 4] [--databases postgresql] [--json FILE]
 """

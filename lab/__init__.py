@@ -1,1 +1,1 @@
-"""The lab beside the tests: servers, versions, the proof on a server of your own, mutants."""
+"""Tools around the tests: servers, versions, the proof on your own server, mutants."""

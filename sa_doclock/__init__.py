@@ -122,7 +122,8 @@ __all__ = [
 # SQLAlchemy 2.1 does not install greenlet, and without it sqlalchemy.ext.asyncio cannot be
 # imported.  A program without asyncio needs neither.
 _ASYNC = {name for name in __all__ if name.startswith(("Async", "async_"))}
-if find_spec("greenlet") is None:  # then "from sa_doclock import *" leaves these out
+_HAS_GREENLET = find_spec("greenlet") is not None
+if not _HAS_GREENLET:  # then "from sa_doclock import *" leaves these out
     __all__[:] = [name for name in __all__ if name not in _ASYNC]
 
 
@@ -163,12 +164,14 @@ _MODULES = {**_AT_FIRST_USE, **_RETURNED, **dict.fromkeys(_ASYNC, "asyncio")}
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES, "__version__"})
+    late = (name for name in _MODULES if _HAS_GREENLET or _MODULES[name] != "asyncio")
+    return sorted({*globals(), *late, "__version__"})
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+        found = globals()[name] = getattr(import_module(f".{_MODULES[name]}", __name__), name)
+        return found
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 

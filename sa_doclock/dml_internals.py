@@ -131,16 +131,11 @@ def _label_literals(statement: Any) -> Any:
         named.selects = [_label_literals(select) for select in statement.selects]
         return named
     columns = getattr(statement, "_raw_columns", ())
-    labelled = [_labelled(column) for column in columns]
+    texts = (literal_column(c.text) if isinstance(c, TextClause) else c for c in columns)
+    labelled = [text.label(None) if getattr(text, "is_literal", False) else text for text in texts]
     if all(column is other for column, other in zip(columns, labelled, strict=True)):
         return statement
     return statement.with_only_columns(*labelled)
-
-
-def _labelled(column: Any) -> Any:
-    if isinstance(column, TextClause):
-        return literal_column(column.text).label(None)
-    return column.label(None) if getattr(column, "is_literal", False) else column
 
 
 def returned_columns(statement: ValuesBase) -> tuple[Any, ...]:

@@ -167,7 +167,13 @@ def checked_policy(
         errors += (LockNotAvailable,)
     more: Callable[..., bool] | None = None
     if isinstance(retry_on, (type, tuple)):
-        errors += _exception_classes(retry_on)
+        classes = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+        for cls in classes:
+            if not (isinstance(cls, type) and issubclass(cls, Exception)):
+                raise TypeError(
+                    f"retry_on must name subclasses of Exception, and {cls!r} is not one"
+                )
+        errors += classes
     elif retry_on is not None:
         check_function(
             *("retry_on", retry_on, "of the error, an exception class, or a tuple of classes"),
@@ -176,14 +182,6 @@ def checked_policy(
         )
         more = cast("Callable[..., bool]", retry_on)
     return Policy(attempts, backoff, max_backoff, errors, more, bool(commit_outcome))
-
-
-def _exception_classes(retry_on: type | tuple[object, ...]) -> tuple[type[Exception], ...]:
-    classes = retry_on if isinstance(retry_on, tuple) else (retry_on,)
-    for cls in classes:
-        if not (isinstance(cls, type) and issubclass(cls, Exception)):
-            raise TypeError(f"retry_on must name subclasses of Exception, and {cls!r} is not one")
-    return cast("tuple[type[Exception], ...]", classes)
 
 
 def _check_bool(name: str, value: object) -> None:
@@ -225,7 +223,7 @@ def checked_session(made: object, session: object, maker: str, kind: str) -> Loc
             made.close()  # avoids "never awaited"
         raise TypeError(
             f"session_factory must make {kind}s, as {maker}(engine, class_={kind}) does; "
-            f"it has made {made!r}"
+            f"it made {made!r}"
         )
     begun = session.in_transaction() or (
         _is_lent(session) and session.join_transaction_mode != "create_savepoint"
@@ -392,16 +390,11 @@ class Attempts:
         waited = failure.waited if isinstance(failure, LockFailed) else None
         fields = log_fields(failure, waited or None, outcome)
         fields |= {"attempt": number, "attempts": self._policy.attempts}
-        _log.log(level, "run_transaction: %s: %s", words, _summary(failure), extra=fields)
+        text = str(failure.args[0]) if failure.args else ""
+        if not isinstance(failure, DocLockError):  # without SQL and parameters
+            text = ": ".join([type(failure).__name__, *text.splitlines()[:1]])
+        _log.log(level, "run_transaction: %s: %s", words, text, extra=fields)
         session.dispatch.transaction_retried(session, failure, number, pause)
-
-
-def _summary(failure: BaseException) -> str:
-    """Return the text of a failure for the log, without SQL and parameters."""
-    message = str(failure.args[0]) if failure.args else ""
-    if isinstance(failure, DocLockError):
-        return message
-    return ": ".join([type(failure).__name__, *message.splitlines()[:1]])
 
 
 def _first_failure(session: LockingSession, error: BaseException) -> BaseException:

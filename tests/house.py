@@ -280,22 +280,33 @@ def vague_words(text: str) -> int:
 
 
 def called_once(package: list[Module]) -> dict[str, str]:
-    """Return the private functions and methods of at most SHORT lines that one place names, by module."""
+    """Return the private functions and methods of at most SHORT lines that one place calls, by module.
+
+    A listener, or another function that is passed on, has to be one: nobody can bring it home.
+    """
     names: Counter[str] = Counter()
+    called: set[str] = set()
     short: dict[str, list[str]] = {}
     for module in package:
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.Name):
-                names[node.id] += 1
-            elif isinstance(node, ast.Attribute):
-                names[node.attr] += 1
+            if isinstance(node, ast.Name | ast.Attribute):
+                names[name_of(node)] += 1
+            elif isinstance(node, ast.Call):
+                called.add(name_of(node.func))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 private = node.name.startswith("_") and not node.name.startswith("__")
                 if private and not node.decorator_list and body_lines(node) <= SHORT:
                     short.setdefault(node.name, []).append(f"{module.name}:{node.lineno}")
     return {
-        name: places[0] for name, places in short.items() if len(places) == 1 and names[name] == 1
+        name: places[0]
+        for name, places in short.items()
+        if len(places) == 1 and names[name] == 1 and name in called
     }
+
+
+def name_of(node: ast.expr) -> str:
+    """Return the name of a variable or attribute; that of another expression is empty."""
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
 def variables_called_one(module: Module) -> int:

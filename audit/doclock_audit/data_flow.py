@@ -382,7 +382,7 @@ class Flow:
             return False
         for part, _ in certain_parts(test, outcome=None):
             calls = [node for node in ast.walk(part) if isinstance(node, ast.Call)]
-            # Nobody knows here what a function answers that is given the old value.
+            # The result of a function that gets the old value is not known here.
             asks = any(self._mentions(one) for call in calls for one in call.args)
             if asks or (self._mentions(part) and self._compares_with_new(part, _EQUALS)):
                 return False

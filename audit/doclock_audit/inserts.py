@@ -79,7 +79,7 @@ class _Race(NamedTuple):
 
 
 class NewRow(NamedTuple):
-    """A row that is inserted.
+    """An inserted row.
 
     :ivar values: by the keys of the columns.
     :ivar headers: the rows that it refers to.
@@ -188,7 +188,7 @@ class InsertRace(Rule):
         protection = transaction.protection
         if transaction.has_wide_lock or protection.excludes_inserts:
             return
-        for _, header in new.headers:  # if it is locked, or as new, others have to wait
+        for _, header in new.headers:  # others must wait if it is locked, or new too
             lock = transaction.locks.get(header)
             if header in transaction.inserted or (lock and lock.is_before(read.number)):
                 return

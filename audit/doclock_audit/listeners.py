@@ -387,7 +387,7 @@ class Listeners:
             self._guarded_acquire(seen.transaction, row_of(state), read.lock)
 
     def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
-        """Remember it likewise; where more is loaded of the row, only for what was read again."""
+        """Treat a full refresh as a load; of a partial one, record the attributes that were read again."""
         columns = state.dict.keys() & state.mapper.column_attrs.keys()
         columns -= {one.key for one in state.mapper.primary_key}
         if attributes is None or attributes >= columns:

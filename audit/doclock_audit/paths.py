@@ -56,7 +56,7 @@ class Paths:
 
 
 def check_writable(file: Path, error_of: Callable[[str], Exception]) -> None:
-    """Find out before a run whether its report can be written; if not, raise this error with a text."""
+    """Check before a run that its report can be written; otherwise raise this error with the reason."""
     is_new = not file.exists()
     try:
         file.open("ab").close()

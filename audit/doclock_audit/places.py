@@ -9,6 +9,7 @@ import sysconfig
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from inspect import currentframe
 from os import sep
 from pathlib import Path
 from traceback import walk_stack
@@ -71,7 +72,7 @@ def places_of_program() -> Places:
     """Return the lines of the program that are being executed, in at most three functions."""
     found: list[Place] = []
     libraries = _libraries
-    frame: Any = sys._getframe()  # noqa: SLF001  # documented, in spite of its name
+    frame: Any = currentframe()
     greenlet = None
     while True:
         try:

@@ -58,7 +58,7 @@ class Tally:
         return iter(list(self._counts.items()))
 
     def strongest(self) -> Iterator[tuple[tuple[Any, ...], bool, int]]:
-        """Yield each key without its end, whether that is true, and the count: true where both are there."""
+        """Yield each key without its certainty, the certainty, and the count; of two, the certain one."""
         for (*key, certain), times in self:
             if certain or (*key, True) not in self:
                 yield tuple(key), certain, times
@@ -76,7 +76,7 @@ class Tally:
 
 
 class Rule:
-    """One code of findings.  Listeners call the methods of its events."""
+    """The rule for one code of findings.  Listeners call the methods named after events."""
 
     code: ClassVar[str]
 

@@ -79,7 +79,7 @@ class Scope:
         return found[position] if position < len(found) else None
 
     def statement_at(self, line: int) -> ast.AST:
-        """Return the innermost statement that this line is part of; of one with blocks, of its head."""
+        """Return the innermost statement that has this line; a statement with blocks has the lines of its head."""
         if line not in self._statements:
             found = [one for one in self.nodes if isinstance(one, ast.stmt) and covers(one, line)]
             blocks = ((one, getattr(one, "body", None)) for one in found)
@@ -177,7 +177,7 @@ class Scope:
                 continue
             assigns = isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
             if assigns and any(parent is node for _, parent, _ in around):
-                continue  # it is used in the value that it is about to get
+                continue  # it is used in its own new value
             if replaces and any(node in one for one in blocks):
                 found.clear()  # replaces the earlier ones on every path
             found.append(value)

@@ -35,7 +35,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _legend(axis: Any) -> None:
-    """Name the curves beside the axes, where no curve can be."""
+    """Name the curves next to the axes, where no curve can be."""
     axis.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.02, 1))
 
 

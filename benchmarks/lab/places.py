@@ -28,7 +28,7 @@ _VERSION = {
 }
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306}
 
-# A TCP proxy reads only what is not encrypted.
+# A TCP proxy can read only plain text.
 _READABLE = {
     "postgresql": {"sslmode": "disable", "gssencmode": "disable"},
     "mysql": {"ssl_disabled": "true"},

@@ -1,6 +1,6 @@
 """A TCP proxy: counts round trips, adds a latency, and notes what goes over the wire when.
 
-It is a process of its own (``python proxy.py HOST PORT``), so that its CPU time is not that of
+It is a separate process (``python proxy.py HOST PORT``), so that its CPU time is not that of
 the benchmark; :class:`Proxy` starts it and talks to it, one JSON value a line.
 """
 
@@ -200,7 +200,7 @@ class _Wire:
 
 
 def main(host: str, port: str) -> None:
-    # epoll's time-outs are rounded up to milliseconds; those of select() are not.
+    # epoll rounds its time-outs up to milliseconds; select() does not.
     loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
     loop.run_until_complete(_Wire(host, int(port)).serve())
     loop.close()

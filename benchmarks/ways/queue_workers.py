@@ -1,6 +1,6 @@
 """Workers that empty a table of jobs: claim_each(), and the fetch of two job queues.
 
-Each is a process of its own.  To do a job takes no time: what counts is to fetch it, and to note that
+Each is a separate process.  To do a job takes no time: what counts is to fetch it, and to note that
 it is done.
 """
 

@@ -125,4 +125,4 @@ def pipelined(product: str, url: sa.URL, size: int = 1) -> Way:
 def _read(connection: Any, number: int, lock: str) -> Any:
     connection.execute("BEGIN")
     connection.execute(HEADER + lock, (number,))
-    return connection.execute(DETAILS, (number,))  # a statement of its own, so it is still fresh
+    return connection.execute(DETAILS, (number,))  # a separate statement, so it is still fresh

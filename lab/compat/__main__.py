@@ -50,7 +50,7 @@ class Suite:
 
     :ivar sources: the folder of its package, in the folder that is unpacked.
     :ivar tests: all of its tests that make sessions.
-    :ivar fast: those of them that are about sessions.
+    :ivar fast: the tests that are about sessions.
     :ivar python: the oldest version that it runs on.
     :ivar options: for its pytest.
     :ivar runs_on: the suite of the SQLAlchemy that it needs; None for the installed one.
@@ -219,7 +219,7 @@ def name_of(node: str) -> str:
 
 
 def check(name: str, suite: Suite, tests: Sequence[str], workers: int) -> list[str]:
-    """Return what is wrong with a suite."""
+    """Return the faults of a suite."""
     first = run(suite, suite.package, tests, workers)
     wrong = [] if first.passed else [f"{name}: no test has passed"]
     modules = {node for node in first.failed if "::" not in node}
@@ -259,7 +259,7 @@ def main() -> int:
             print(f"{name}: needs Python {'.'.join(map(str, suite.python))}")
             continue
         tests = suite.fast or suite.tests if arguments.fast else suite.tests
-        workers = 0 if suite.drivers else arguments.workers  # each would need databases of its own
+        workers = 0 if suite.drivers else arguments.workers  # each would need its own databases
         with on_servers(suite) as started:
             wrong += check(name, started, tests, workers)
     print(*wrong, sep="\n")

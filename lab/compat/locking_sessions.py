@@ -1,4 +1,4 @@
-"""A pytest plugin that puts our sessions in the place of those of the package under test.
+"""A pytest plugin that replaces the sessions of the package under test by ours.
 
 ``-p locking_sessions`` loads it, before a test module imports a Session.  It also writes into
 a file which tests have failed.  It is no part of our package ``tests``: the package under test may have one.
@@ -33,7 +33,7 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_report_header() -> str:
-    """Return a line that says what is tested."""
+    """Return a line that names what is tested."""
     return f"SQLAlchemy {sqlalchemy.__version__}, {sqlalchemy.orm.Session.__name__}"
 
 

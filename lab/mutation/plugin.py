@@ -1,7 +1,7 @@
 """A pytest plugin that runs the tests on the original once, then on each mutant those that reach it.
 
 pytest imports it before the package, whose modules it loads with all mutants of the sample inside. A mutant
-has a process of its own, forked from one in which all tests were collected and none has run: what is found out once for
+has a separate process, forked from one in which all tests were collected and none has run: what is found out once for
 a process, or for a mapped class, is found out by the mutant. It ends at the first failure. The tests of the selection of
 ``--pairwise`` go first, the others follow only where these have all passed: so one run finds both scores.
 """
@@ -186,7 +186,7 @@ class Mutants:
         }
 
     def _is_caught(self, number: int, items: list[pytest.Item]) -> bool:
-        """Return whether one of these tests fails on this mutant, in a process of its own."""
+        """Return whether one of these tests fails on this mutant, in a separate process."""
         if not items:
             return False
         child = os.fork()

@@ -34,7 +34,7 @@ _Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 
 
 class Switches(set[int]):
-    """The mutants that were reached, and the one that is on.
+    """The mutants that were reached, and the active one.
 
     ``add()`` is a method of C, which returns None: counted calls stay what they are.
     """

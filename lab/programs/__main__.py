@@ -43,7 +43,7 @@ class Program:
     def prepare(self) -> None:
         """Clone and install the program, where it is not there yet."""
         self._source.parent.mkdir(parents=True, exist_ok=True)
-        # A program without a configuration of pytest does not get that of this project.
+        # A program without a pytest configuration does not get this project's.
         (self._source.parent / "pytest.ini").touch()
         if self.suite.own:
             self._source.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ class Program:
             venv.create(self._venv, with_pip=True)
             program = self.suite.requirement or f"{self._source}{self.suite.extras}"
             self._install("pytest", *self.suite.needs, *self._editable(), program)
-            if self.suite.requirement:  # where its lines are those of the program
+            if self.suite.requirement:  # its lines count as the program's
                 self._install("--no-deps", "--upgrade", "--target", self._source, program)
             done.touch()
 
@@ -110,7 +110,7 @@ class Program:
         return tuple((wrong, orders) for wrong, orders in counts)
 
     def _environment(self) -> dict[str, str]:
-        """Return that of a run: modules of the audit are compiled once, as those of an installed package."""
+        """Return the environment of a run: the audit is compiled once, like an installed package."""
         bytecode = {
             "PYTHONPYCACHEPREFIX": str(self._venv / "bytecode"),
             "PYTHONDONTWRITEBYTECODE": "",

@@ -31,7 +31,7 @@ class Article(Base):
 
 
 def operations(engine: Engine) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what programs do most, each in a transaction of its own."""
+    """Yield the most common operations, each in its own transaction."""
     new = numbers(100)
 
     def insert() -> None:
@@ -72,7 +72,7 @@ def measure(*, audited: bool) -> dict[str, int]:
 
 
 def modules(code: str) -> int:
-    """Return how many modules are imported by this line, beside SQLAlchemy and pytest."""
+    """Return how many modules this line imports, apart from SQLAlchemy and pytest."""
     script = f"import sys, sqlalchemy.orm, pytest; n = len(sys.modules); {code}; print(len(sys.modules) - n)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

@@ -11,7 +11,7 @@ class Suite:
 
     :ivar repository: ``owner/name`` on GitHub.
     :ivar tag: of the version.
-    :ivar needs: what pip installs beside the program.
+    :ivar needs: what pip installs besides the program.
     :ivar tests: arguments of pytest.
     :ivar extras: of the program.
     :ivar requirement: of what pip installs, where the repository is too large to be cloned.

@@ -15,7 +15,7 @@ VERDICTS = Path(__file__).with_name("verdicts.json")
 class Verdict:
     """The judgement of somebody who has read the program's code on one error.
 
-    :ivar places: those of the finding, in the program.
+    :ivar places: the places of the finding in the program.
     :ivar verdict: true or false.
     """
 

@@ -1,4 +1,4 @@
-"""The address of the database on the page, without what is secret in its URL."""
+"""The address of the database on the page, without the secrets in its URL."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Parcel(Base):
 def savepoint(engine: sa.Engine) -> str:
     """Lock a row in a savepoint, roll back to it, and see whether another session gets the row."""
     with LockingSession(engine) as session, LockingSession(engine) as other:
-        session.get_one_entity(Row, 2, FOR_UPDATE)  # the transaction goes on in any case
+        session.get_one_entity(Row, 2, FOR_UPDATE)  # the transaction continues either way
         nested = session.begin_nested()
         session.get_one_entity(Row, 1, FOR_UPDATE)
         nested.rollback()
@@ -180,7 +180,7 @@ def text_key(engine: sa.Engine) -> str:
 
 @sa.event.listens_for(Painted.__table__, "after_create")
 def _set_collation(painted: sa.Table, connection: sa.Connection, **_: object) -> None:
-    """Give the key the collation of US installations, whatever that of the database is."""
+    """Give the key the collation of US installations, whatever the database has."""
     if connection.dialect.name == "mssql":
         connection.exec_driver_sql(f"DROP TABLE {painted.name}")
         connection.exec_driver_sql(

@@ -112,7 +112,7 @@ def _names_one(item: pytest.Item) -> bool:
 
 @cache
 def _tests_that_name_one(path: Path) -> set[str]:
-    """Return the names of a file whose text names MySQL or MariaDB, or that of a name which they use."""
+    """Return the names in a file whose code names MySQL or MariaDB, directly or by a name that does."""
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     uses: dict[str, set[str]] = defaultdict(set)

@@ -55,7 +55,7 @@ class Forked:
         return int(self._process.exitcode)
 
     def close(self) -> None:
-        """Kill it if it goes on, and close its streams."""
+        """Kill the process if it still runs, and close its streams."""
         self.kill()
         self._process.join()
         for stream in (self.output, self._write, self._read):

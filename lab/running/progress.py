@@ -25,7 +25,7 @@ _terminal = _STANDARD_ERROR  # as a file descriptor
 
 
 def say(line: str) -> None:
-    """Print a line on standard error, also while pytest captures what is printed."""
+    """Print a line on standard error, even while pytest captures output."""
     # In a test run, the line before may be one of pytest's, with a dot for each test.
     start = "" if _terminal == _STANDARD_ERROR else "\n"
     os.write(_terminal, f"{start}{line}\n".encode(errors="replace"))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-#: By the name of a server, that of the other one.
+#: By the name of a server, the name of the other one.
 SECOND: Final[Mapping[str, str]] = {"postgresql": "postgresql/2"}
 
 #: Fewer tests are over before another server has started.

@@ -13,7 +13,7 @@ from lab.running.progress import INTERVAL, say
 class NoSilence:
     """A plugin for the process at the terminal, with workers; alone, it ends at the first test.
 
-    A thread of it beside the tests would be one that the program under test does not have.
+    Its thread never runs during tests of this process, which expect no other thread.
     """
 
     def __init__(self, *, alone: bool, interval: float = INTERVAL) -> None:

@@ -17,7 +17,7 @@ def cached(key: str, fill: Callable[[Path], None]) -> Path:
     The folder appears under its name only when ``fill`` has returned, so an interrupted run leaves
     nothing half-made behind. Remove the folder to have it made afresh, with newer versions.
 
-    :param fill: gets an empty folder, and puts into it what is to be kept.
+    :param fill: gets an empty folder, and fills it with the files to keep.
     """
     home = Path(os.environ.get("SA_DOCLOCK_TEST_CACHE") or _REPOSITORY / ".servers")
     folder = home / key

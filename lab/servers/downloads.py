@@ -47,7 +47,7 @@ def downloading(*downloads: Download, folder: Path) -> Iterator[None]:
 
 
 def refuse_proprietary(what: str) -> None:
-    """Take what is not free software for missing, where the environment says so.
+    """Treat software that is not free as missing, if the environment says so.
 
     :raises UnavailableError: ``SA_DOCLOCK_TEST_PROPRIETARY=no``.
     :raises ValueError: it is neither ``yes`` nor ``no``.

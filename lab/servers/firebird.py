@@ -128,7 +128,7 @@ def _version(root: Path, variables: dict[str, str]) -> str:
 
 
 def _wait_until_ready(port: int, process: ServerProcess) -> None:
-    """Wait until the port answers; its driver is not installed beside these tests."""
+    """Wait until the port answers; the driver is not installed for these tests."""
     end = time.monotonic() + _START
     while True:
         process.check_alive()

@@ -97,7 +97,7 @@ _LOCAL = "SET SESSION wsrep_on = OFF;"  # no transaction of the cluster, whose c
 
 
 def _provider(program: Sequence[str]) -> Path:
-    """Find libgalera_smm.so: beside an installed server, else of the suite that it is from."""
+    """Find libgalera_smm.so: of an installed server, otherwise of the suite that it is from."""
     installed = ("/usr/lib/galera", "/usr/lib64/galera-4", "/usr/lib64/galera", "/usr/lib")
     if len(program) == 1:
         found = [path for path in map(Path, installed) if (path / "libgalera_smm.so").exists()]

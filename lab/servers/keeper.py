@@ -104,7 +104,7 @@ def _die_with_keeper() -> None:
 
 
 def _input() -> bytes | None:
-    """Return what is on standard input: nothing at all at its end, None if nothing came yet."""
+    """Return the bytes on standard input: none at its end, None if nothing has come yet."""
     readable, _, _ = select.select([0], [], [], 0.2)
     return os.read(0, 1) if readable else None
 

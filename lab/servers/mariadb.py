@@ -75,7 +75,7 @@ def scripts_of(program: Path, reported: str) -> Path:
     """Return the folder with the SQL scripts of an installed server.
 
     :param reported: its help.  Debian's server has "(No default value)" for its lc-messages-dir.
-    :raises UnavailableError: they are neither there nor in the usual folders beside the program.
+    :raises UnavailableError: they are neither there nor in the usual folders near the program.
     """
     match = re.search(r"^lc-messages-dir\s+(/.*)$", reported, re.MULTILINE)
     shares = [program.parents[1] / "share" / name for name in ("mariadb", "mysql")]

@@ -77,7 +77,7 @@ sr_check_database = 'postgres'
 def start_pgpool(url: str, standby_url: str, **settings: str) -> Server:
     """Start pgpool-II in front of a primary and its standby, where it sends all that it balances.
 
-    :param settings: of pgpool.conf, beside the defaults.
+    :param settings: of pgpool.conf, in addition to the defaults.
     :raises UnavailableError: the package cannot be had here, or the program does not start.
     """
     program = _program("pgpool2", "pgpool")

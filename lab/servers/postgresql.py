@@ -108,7 +108,7 @@ def _installation_for(user: str, installation: Path, folder: Path) -> Path:
     package = installation.parent
     copy = folder / package.name / installation.name
     shutil.copytree(installation, copy)
-    # The binaries look for the libraries that the wheel brings in this folder beside the package.
+    # The binaries look in this folder, next to the package, for the wheel's libraries.
     libraries = package.with_name(f"{package.name}.libs")
     if libraries.is_dir():
         shutil.copytree(libraries, folder / libraries.name)

@@ -25,7 +25,7 @@ from lab.servers.flavour import oldest_wanted
 from lab.servers.model import Server, UnavailableError
 from lab.servers.process import run
 
-#: By the major version, that of the package; its letters count the builds.
+#: By the major version, the version of the package; its letters count the builds.
 VERSIONS: Mapping[int, str] = {
     14: "14.23.0-beta.17",
     15: "15.18.0-beta.17",

@@ -116,7 +116,7 @@ class ServerProcess:
         raise EndedError(said.strip())
 
     def crash(self) -> None:
-        """Kill the server with all of its processes; it starts again on what is on its disk."""
+        """Kill the server with all of its processes; it starts again from its disk."""
         assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None
         self._keeper.stdin.write("!")

@@ -15,7 +15,7 @@ from lab.servers.process import run
 def unpack(
     requirements: Path, wheels: tuple[Download, ...], needed: Callable[[str], bool], folder: Path
 ) -> None:
-    """Download the wheels of a requirements file, and unpack what is needed into the folder.
+    """Download the wheels of a requirements file, and unpack the needed files into the folder.
 
     :param wheels: what they are, for whoever waits.
     :param needed: gets the name of a file in a wheel.

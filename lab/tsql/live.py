@@ -27,7 +27,7 @@ class SentStatements:
         self._sent: dict[str, None] = {}  # in the order of sending, each once
 
     def watch(self, engine: Engine) -> None:
-        """Note from now on what is sent over this engine."""
+        """Record what this engine sends from now on."""
         event.listen(engine, "before_cursor_execute", self._note)
 
     def check(self) -> None:

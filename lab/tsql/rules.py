@@ -34,7 +34,7 @@ _LITERALS = frozenset({"IntegerLiteral", "IdentifierLiteral"})
 
 
 def broken(nodes: Nodes, parse: Parse) -> Iterator[str]:
-    """Yield what is wrong with this tree, the texts within it included."""
+    """Yield the mistakes in this tree, including the texts within it."""
     for number, rule in RULES.items():
         for what in rule(nodes):
             yield f"{number}: {what}"

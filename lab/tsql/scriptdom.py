@@ -1,7 +1,7 @@
 """The process that has the .NET runtime in it: ``python -m lab.tsql.scriptdom FOLDER``.
 
 A line of standard input is a list of texts, as JSON; the line that answers is a list of what is
-wrong with each.  A process of its own, for a runtime brings threads and signal handlers that the
+wrong with each.  A separate process, for a runtime brings threads and signal handlers that the
 other tests, which fork and count, must not meet.
 """
 

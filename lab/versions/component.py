@@ -11,14 +11,14 @@ from lab.versions.essentials import ESSENTIALS
 class Component:
     """The subject of a row of docs/versions-tested.md.
 
-    :ivar name: also that of its file in ``results``.
+    :ivar name: also the name of its file in ``results``.
     :ivar product: PostgreSQL, psycopg, Python and so on.
     :ivar server: of lab/servers; None for SQLite.
     :ivar python: a version; None for the Python of this run.
-    :ivar requirements: what pip installs beside, or in place of, the newest packages.
-    :ivar package: whose version is that of the component; None where it is the server, SQLite or Python.
+    :ivar requirements: what pip installs in addition to, or instead of, the newest packages.
+    :ivar package: its version is the component's; None for the server, SQLite or Python.
     :ivar driver: in the URL, in place of SQLAlchemy's name of the default one.
-    :ivar async_driver: in place of those of tests/integration/asyncio.
+    :ivar async_driver: replaces the drivers of tests/integration/asyncio.
     :ivar sqlite: the Debian suite whose SQLite library is used.
     :ivar tests: files and folders.
     """

@@ -114,7 +114,7 @@ def _sqlalchemy() -> Iterator[Component]:
 
 
 def _sqlite() -> Iterator[Component]:
-    # Python 3.11 and later need a newer library than that of Debian 11.
+    # Python 3.11 and later need a newer library than Debian 11 has.
     yield Component("sqlite-oldest", "SQLite", None, python="3.10", sqlite="bullseye")
     yield Component("sqlite", "SQLite", None)
     yield Component("sqlite-newest", "SQLite", None, python="3.14")

@@ -1,4 +1,4 @@
-"""The Python and the packages of a component: a virtual environment of its own, kept in the cache folder."""
+"""The Python and the packages of a component: a separate virtual environment, kept in the cache folder."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _installed(version: str) -> Path | None:
 
 
 def _wrap_unpacked(version: str, program: Path) -> Path:
-    """Write a script that runs Debian's Python with the C library of its own; return its folder."""
+    """Write a script that runs Debian's Python with Debian's C library; return its folder."""
     if version not in _UNPACKED:
         msg = f"there is no Python {version} here"
         raise UnavailableError(msg)

@@ -87,7 +87,7 @@ def _build(home: Path) -> None:
 
 
 def _environment(python: Path) -> Path:
-    """Return the Python of an environment of its own, with the packages."""
+    """Return the Python of a separate environment, with the packages."""
     version = run([str(python), "-c", "import sys; print(sys.version)"]).split()[0]
     home = cached(f"free-threaded-{version}", lambda home: _install(python, home))
     return home / "bin" / "python"

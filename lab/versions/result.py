@@ -1,7 +1,7 @@
 """Result: what came of the tests of a component; one file in ``results`` for each.
 
 The table has a row for each file, whoever has written it: a run that ``make versions`` cannot do, such
-as that of a Python built from its sources, calls :func:`save` with a name of its own.
+as that of a Python built from its sources, calls :func:`save` with its own name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Result:
 
 
 def save(result: Result) -> None:
-    """Write the result in place of that of an earlier run."""
+    """Write the result over that of an earlier run."""
     text = json.dumps(asdict(result), indent=2) + "\n"
     (_FOLDER / f"{result.component}.json").write_text(text, encoding="utf-8")
 

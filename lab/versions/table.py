@@ -14,7 +14,7 @@ _PRODUCTS = (
     *("PyMySQL", "mysqlclient", "mysql-connector-python", "mariadb", "aiomysql", "asyncmy"),
     *("aiosqlite", "SQLAlchemy", "Python"),
 )
-#: Products whose first number alone is a release with features of its own.
+#: Products whose first number alone is a release with new features.
 _ONE_NUMBER = ("PostgreSQL",)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import reduce
+from functools import partial, reduce
 from operator import getitem, itemgetter
 from typing import Any, Final
 
@@ -344,7 +344,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
         headers = [header for header in map(instance_state, self._headers) if header not in refused]
         beside = None
         if self._objects:  # attributes that the statement read of rows that it did not lock
-            again = None if self.writes else self._run_again
+            options = {**self._options, "populate_existing": False}  # it overwrites no object
+            again = None if self.writes else partial(self._run, execution_options=options)
             beside = RowsBeside(self.context, self._written, again, headers, self._objects)
         for state in headers:
             if state.identity is not None:
@@ -376,11 +377,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
             key = public_key(state.identity or ())
             database = database_name(self.session, request.bind_arguments)
             add_document(call.unsaved, state.class_, key, request.lock, database)
-
-    def _run_again(self, statement: Statement) -> Result[Any]:
-        """Execute a statement with the program's options, but overwrite no object."""
-        options = {**self._options, "populate_existing": False}
-        return self._run(statement, execution_options=options)
 
     def _record_keys(self, lock: LockOptions) -> None:
         had_objects = self._loaded is not None or self.mapper is None

@@ -13,9 +13,10 @@ from typing import Any, Final
 from sqlalchemy import Column, select
 from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
 
-from ..core.documents import key_attributes, root_of
+from ..core.documents import document_key, key_attributes, root_of
 from ..core.loading import role_of
 from ..core.transaction import LockContext
+from ..options import LockOptions
 from ..sqlalchemy_internals import deleted_states, modified_states
 
 State = InstanceState[Any]
@@ -25,6 +26,12 @@ CHANGED: Final = (
     "meanwhile. Lock first and change it then, or flush() before the lock"
 )
 """The text of the error."""
+
+
+def is_held(context: LockContext, state: State) -> bool:
+    """Return whether a lock keeps others from changing the object's row."""
+    held = context.ledger.held.get(document_key(state.mapper, state.identity or ()))
+    return held is not None and bool(held & (LockOptions.ForUpdate | LockOptions.SharedRead))
 
 
 def changed_beside(
@@ -82,7 +89,9 @@ def compare(
     columns, changed = state.mapper.columns, list[str]()
     for name, value in read.items():
         if value is unknown:
-            other = _is_mutable(state.dict.get(name))
+            # Its type notifies SQLAlchemy of changes in place; importing the module would listen to all mappers.
+            mutable = sys.modules.get("sqlalchemy.ext.mutable")
+            other = mutable and isinstance(state.dict.get(name), mutable.MutableBase)
         else:  # the row is gone: the flush raises
             other = name in found and not columns[name].type.compare_values(value, found[name])
         if other:
@@ -114,8 +123,3 @@ def only_columns(mapper: Mapper[Any], values: Mapping[str, Any]) -> dict[str, An
         for name, value in values.items()
         if name in columns and isinstance(columns[name], Column)
     }
-
-
-def _is_mutable(value: Any) -> bool:
-    loaded = sys.modules.get("sqlalchemy.ext.mutable")  # importing it would listen to all mappers
-    return loaded is not None and isinstance(value, loaded.MutableBase)

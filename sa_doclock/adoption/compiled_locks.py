@@ -101,10 +101,12 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     reads_more = _reads_more(by_clause.get(clause, ()), queries, elements)
     own = [_lock_of(by_clause.pop(clause))] if clause in by_clause else []
     within = tuple(map(_lock_of, by_clause.values()))
-    outermost = next(iter(own), None) if select is given else None
+    outermost, others = next(iter(own), None), within
+    if select is not given:
+        outermost, others = None, (*own, *within)
     return CompiledLocks(
         outermost,
-        within if select is given else (*own, *within),
+        others,
         reads_more,
         any(isinstance(element, UpdateBase) for element in elements),
         frozenset(

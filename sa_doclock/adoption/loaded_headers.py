@@ -11,23 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committed_value
 
-from ..core.documents import document_key, mapper_cache, root_of
+from ..core.documents import mapper_cache, root_of
 from ..core.loading import role_of
 from ..core.transaction import LockContext
-from ..options import LockOptions
 from ..sqlalchemy_internals import (
     deleted_states,
     modified_states,
     refreshed_by,
 )
-from .changed_rows import compare, only_columns
-
-_KEEPS_OTHERS_OUT: Final = LockOptions.ForUpdate | LockOptions.SharedRead
+from .changed_rows import compare, is_held, only_columns
 
 
 class _Pending(NamedTuple):
@@ -85,13 +82,8 @@ class LoadedHeaders:
 
     def _expire(self, states: Iterable[InstanceState[Any]]) -> None:
         for state in states:
-            if root_of(state.mapper) in self.roots and not self._is_held(state):
+            if root_of(state.mapper) in self.roots and not is_held(self._context, state):
                 self._expire_one(state, _columns_read_again(state.mapper) & state.dict.keys())
-
-    def _is_held(self, state: InstanceState[Any]) -> bool:
-        """Return whether a lock has kept others from changing the row since it was read."""
-        held = self._context.ledger.held.get(document_key(state.mapper, state.identity or ()))
-        return held is not None and bool(held & _KEEPS_OTHERS_OUT)
 
     def _expire_one(self, state: InstanceState[Any], columns: AbstractSet[str]) -> None:
         instance, loaded, changed = state.obj(), state.dict, state.committed_state
@@ -137,7 +129,7 @@ class LoadedHeaders:
 
     def _note_locked(self, states: Iterable[InstanceState[Any]]) -> None:
         """Note objects that the session had, and expire attributes that the statement did not read."""
-        for state in [found for found in states if not self._is_held(found)]:
+        for state in [found for found in states if not is_held(self._context, found)]:
             of_row = self._documents.of(root_of(state.mapper)).objects_of_row(state.identity or ())
             for other in of_row:  # of another class that maps the row
                 if other is not state and other.session is self._session:

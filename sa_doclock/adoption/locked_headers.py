@@ -28,7 +28,7 @@ from ..core.documents import (
     tables_of,
     unread_columns,
 )
-from ..core.same_tables import folded_name, may_be_same
+from ..core.same_tables import folded_name, may_be_same, same_attribute
 from ..core.statements import key_not_in, refuse_combined_rows, statement_cache
 from ..dialects.base import Locked, LockStatements, Reach, is_in_index, read_beside
 from ..errors import LockNotSupported
@@ -382,9 +382,11 @@ def _keys_of(
     for entity in entities:
         mapper: Mapper[Any] = inspect(entity).mapper
         places = {
-            _attribute_of(mapper, column): item.place
+            same_attribute(mapper, base): item.place
             for item in selected
-            if item.entity is entity and (column := _column_of(item.expression)) is not None
+            if item.entity is entity
+            and (column := _column_of(item.expression)) is not None
+            and (base := _base_of(column)) is not None
         }
         root = root_of(mapper)
         for key in _whole(root, key_attributes(root), places, width):
@@ -491,10 +493,3 @@ def _column_of(expression: Any) -> Any | None:
 def _base_of(column: Any) -> Any | None:
     bases = column.base_columns
     return next(iter(bases)) if len(bases) == 1 else None
-
-
-def _attribute_of(mapper: Mapper[Any], column: Any) -> str | None:
-    base = _base_of(column)
-    if base is None or not mapper.columns.contains_column(base):
-        return None
-    return mapper.get_property_by_column(base).key

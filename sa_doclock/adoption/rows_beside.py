@@ -19,7 +19,6 @@ from sqlalchemy.sql.visitors import iterate
 from ..core.documents import (
     Part,
     columns_read,
-    document_key,
     has_subquery,
     key_attributes,
     key_columns,
@@ -44,6 +43,7 @@ from ..sqlalchemy_internals import (
     options_of,
     without_lock,
 )
+from .changed_rows import is_held
 from .for_update import base_of_from, inner_select, with_inner_select
 from .unread_rows import is_part
 
@@ -84,7 +84,7 @@ class RowsBeside:
         self._locked = dict.fromkeys(headers)
         of = frozenset(map(base_of_from, for_update_tables(select)))
         self._given = _expressions_beside(options, of)
-        new = [state for state in self._locked if not self._is_held(state)]
+        new = [state for state in self._locked if not is_held(context, state)]
         # The objects too: their values must live until the rows are read again.
         self._objects = {state: state.obj() for state in [*new, *map(instance_state, objects)]}
         for state in new:
@@ -95,10 +95,6 @@ class RowsBeside:
         for state in [*self._objects]:
             if any(is_part(root, state.mapper) for root in roots):
                 self._expire_part(state)
-
-    def _is_held(self, state: State) -> bool:
-        key = document_key(state.mapper, state.identity or ())
-        return key in self._context.ledger.held
 
     def _expire(self, state: State, names: frozenset[str]) -> None:
         unchanged = names & state.dict.keys() - state.committed_state.keys()
@@ -127,15 +123,13 @@ class RowsBeside:
             return
         unchanged = state.dict.keys() - state.committed_state.keys()
         for part in parts_of(root):
-            has_it = part.name in unchanged and state.mapper.isa(part.owner)
-            if has_it and not self._is_read_after_lock(part):
+            if part.name not in unchanged or not state.mapper.isa(part.owner):
+                continue
+            strategy = self._strategies.get("*", part.relationship.lazy)
+            strategy = self._strategies.get(part.relationship, strategy)
+            # The strategies concern the headers only.
+            if part.owner_path or strategy not in _AFTER_THE_LOCK:
                 yield part
-
-    def _is_read_after_lock(self, part: Part) -> bool:
-        if part.owner_path:
-            return False  # the strategies concern the headers only
-        strategy = self._strategies.get("*", part.relationship.lazy)
-        return self._strategies.get(part.relationship, strategy) in _AFTER_THE_LOCK
 
     def _expire_part(self, state: State) -> bool:
         """Expire the columns of a part; return False if it was done before, or if it has changes."""

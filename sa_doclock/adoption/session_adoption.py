@@ -92,30 +92,13 @@ def _check_locks(
     written = locks.all if call is None or call.request.as_is else locks.within
     if written:
         joined.known.check_autocommit(connection)
-    for lock in written:
-        _check_tables(lock, joined.known, state, connection, options)
     if joined.known.statements.locked is Locked.DATABASE:
         wanted = strongest_of(unseen)
         if wanted is not None:  # one lock of the whole database for all of them
             plan = make_plan(None, wanted, joined.known, upgrades=True)
             open_for_lock(state, connection, plan, None)
-        _lock_schemas(joined.known, connection, written, options)
-
-
-def _lock_schemas(
-    strategy: LockStrategy,
-    connection: Connection,
-    locks: Iterable[CompiledLock],
-    options: Mapping[str, Any],
-) -> None:
-    for held in locks:
-        lock = held.lock or LockOptions.None_
-        tables = (froms.tables_below(froms.subqueries) for froms in held.froms)
-        for table in dict.fromkeys(
-            chain.from_iterable(tables)
-        ):  # the ORM writes one SELECT as several
-            translated = translated_table(table, options)
-            strategy.check_table(connection, translated, lock, adopted=True)
+    for lock in written:
+        _check_tables(lock, joined.known, state, connection, options)
 
 
 def _check_tables(
@@ -126,14 +109,19 @@ def _check_tables(
     options: Mapping[str, Any],
 ) -> None:
     """Check that the SQL locks rows, and that the rows of each table can be locked."""
-    if lock.lock is None or not is_row_lock(
-        strategy.statements.row_lock(lock.lock, READ_COMMITTED)
-    ):
+    statements, wanted = strategy.statements, lock.lock or LockOptions.None_
+    if statements.locked is Locked.DATABASE:  # it locks the schemas of the tables
+        found = (froms.tables_below(froms.subqueries) for froms in lock.froms)
+        # The ORM writes one SELECT as several.
+        tables: Iterable[Any] = dict.fromkeys(chain.from_iterable(found))
+    elif is_row_lock(statements.row_lock(wanted, READ_COMMITTED)):
+        tables = lock.tables_on(statements)
+    else:
         return
     try:
-        for table in lock.tables_on(strategy.statements):
+        for table in tables:
             translated = translated_table(table, options)
-            strategy.check_table(connection, translated, lock.lock, adopted=True)
+            strategy.check_table(connection, translated, wanted, adopted=True)
     except DeadlockDetected as error:
         state.transaction.note_ended_at_question(error, state.calls.current)
         raise

@@ -12,13 +12,12 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.orm import Mapper
 
-from ..core.documents import document_key
 from ..core.loading import Unreadable, role_of
 from ..core.transaction import LockContext, TransactionConnection
 from ..errors import UnsavedChanges
 from ..keys import document_label, public_key
 from ..sqlalchemy_internals import modified_states
-from .changed_rows import CHANGED, changed_rows
+from .changed_rows import CHANGED, changed_rows, is_held
 from .loaded_headers import expire_unchanged, may_overwrite
 from .locked_headers import TableName, roots_with_tables
 
@@ -55,8 +54,7 @@ def expire_unread(context: LockContext, roots: Iterable[Mapper[Any]]) -> Unreada
         for part, owners in context.loaded.of(root).expire(None).items():
             unreadable.setdefault(part, []).extend(owners)
         for state in [*modified_states(session)]:
-            is_held = document_key(state.mapper, state.identity or ()) in context.ledger.held
-            if role_of(root, state.mapper) is not None and not is_held:
+            if role_of(root, state.mapper) is not None and not is_held(context, state):
                 expire_unchanged(session, state)
     return unreadable
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Any
 
 from alembic.autogenerate import comparators, renderers
 from alembic.autogenerate.api import AutogenContext
@@ -91,16 +91,12 @@ def _render(autogen_context: AutogenContext, op: _CheckoutTableOp) -> str:
     return f"{prefix}{op.operation}({', '.join(arguments)})"
 
 
-def _priority() -> dict[str, Any]:
-    """Make a comparator run last; before Alembic 1.18, the order of imports decides."""
-    try:
-        from alembic.util import DispatchPriority  # noqa: PLC0415
-    except ImportError:
-        return {}
-    return {"priority": DispatchPriority.LAST}
-
-
-_LAST: Final = _priority()
+try:
+    from alembic.util import DispatchPriority
+except ImportError:  # before Alembic 1.18, the order of imports decides
+    _LAST: dict[str, Any] = {}
+else:
+    _LAST = {"priority": DispatchPriority.LAST}
 
 
 @comparators.dispatch_for("schema", **_LAST)

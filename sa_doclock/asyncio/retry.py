@@ -24,7 +24,7 @@ async def async_run_transaction(
     retry_on: RetryOn | None = None,
     commit_outcome: bool = False,
 ) -> T:
-    """Run ``await fn(session)`` in a transaction of its own, commit, and return its result.
+    """Run ``await fn(session)`` in a separate transaction, commit, and return its result.
 
     ``fn`` is a coroutine function of an :class:`AsyncLockingSession`.  For the other parameters and the
     errors see :func:`run_transaction`.

@@ -57,7 +57,7 @@ class Claims(Generic[T]):
         self._left: float = math.inf if limit is None else check_positive("limit", limit)
         self._batch = check_positive("batch", batch)
         if batch > LARGEST_BATCH:
-            raise ValueError(f"batch={batch!r} is more than one statement locks: {LARGEST_BATCH}")
+            raise ValueError(f"batch must be at most {LARGEST_BATCH}, not {batch!r}")
         if on_error not in ("raise", "collect"):
             raise ValueError(f'on_error must be "raise" or "collect", not {on_error!r}')
         check_function("sleep", sleep, "of seconds", arguments=1, instead="async_claim_each()")

@@ -224,7 +224,7 @@ class Lease(Generic[T]):
         if self._entered or self._leases.offered is not self:
             raise LockMisuse(
                 f"the lease of {key_text(self.key)} has ended; enter each lease once, before the loop "
-                "gives out the next one"
+                "yields the next one"
             )
         self._entered, self._leases.offered = True, None
 

@@ -71,7 +71,11 @@ class ClaimQuery:
             )
         parts_of(root_of(self.mapper))  # raises if the document is declared wrongly
         self.statement = statement.order_by(None)
-        self.order = _order_of(statement, order_by)
+        self.order = order_of(statement)
+        if order_by is not None:
+            if self.order:
+                raise ValueError("the statement already has an ORDER BY: leave out order_by=")
+            self.order = _columns(order_by, "order_by")
         self.key: list[ColumnElement[Any]] = key_columns(self.entity)
         # For rows outside the header, a locking SELECT shows the state before the wait.
         self.in_one_statement = not _reads_more(statement, self.entity, self.mapper)
@@ -167,14 +171,6 @@ def _entity_of(statement: Select[Any], name: str) -> Any:
     with_lock(statement, LockOptions.ForUpdate)  # raises if it cannot be locked
     refuse_streaming(statement.get_execution_options())
     return entity
-
-
-def _order_of(statement: Select[Any], order_by: Any) -> tuple[Any, ...]:
-    if order_by is None:
-        return order_of(statement)
-    if order_of(statement):
-        raise ValueError("the statement already has an ORDER BY: leave out order_by=")
-    return _columns(order_by, "order_by")
 
 
 def _columns(given: Any, name: str) -> tuple[Any, ...]:

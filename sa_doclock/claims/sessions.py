@@ -61,8 +61,8 @@ class ClaimSessions:
         """:raises LockMisuse: this is a fork of the process that opened the first session."""
         if self.is_of_parent():
             raise LockMisuse(
-                f"process {self.process} began this {self.query.name}, and goes on with its rows; "
-                f"process {os.getpid()} is a fork of it; begin another {self.query.name} here"
+                f"process {self.process} began this {self.query.name} and keeps its rows, and "
+                f"process {os.getpid()} is a fork of it: call {self.query.name} again here"
             )
 
     def open(self) -> LockingSession:

@@ -168,7 +168,7 @@ class Ledger:
         known = self._places_of_classes.get(root.class_)
         translated = options or bind.get_execution_options().get(SCHEMA_OPTION)
         if known is not None and known.engine is bind.engine and not (known.schemas or translated):
-            return  # as mostly, without a call
+            return  # the usual case, without a call
         place = place_of(bind, *options) if translated else RowPlace(bind.engine, _UNTRANSLATED)
         if known is None or not known.is_same(place):
             if self._places_of_classes:
@@ -328,7 +328,7 @@ def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
     wanted = base_of(lock)
     if wanted is LockOptions.ForUpdate and base_of(held) is not LockOptions.ForUpdate:
         raise LockUpgradeRefused(
-            f"this transaction holds it by {lock_label(held)} already; two sessions that upgrade "
-            "to ForUpdate deadlock, so take ForUpdate first"
+            f"this transaction already holds it by {lock_label(held)}, and two sessions that "
+            "upgrade to ForUpdate deadlock: take ForUpdate first"
         )
     return _STRENGTH.index(held) >= _STRENGTH.index(held_lock(lock))

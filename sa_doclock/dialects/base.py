@@ -7,7 +7,8 @@ Everything that a dialect of another package needs is here, in ``sa_doclock`` an
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import Connection, Table
 from sqlalchemy.engine import Dialect
@@ -16,7 +17,6 @@ from ..errors import LockNotSupported, WrongIsolation
 from ..keys import Identity
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import CallFunction, ExecuteStatement, on_return, withdraw
-from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 from .clock import ServerClock
 from .cluster import Cluster
 from .commit_outcome import CommitOutcomes, Outcome
@@ -58,6 +58,9 @@ from .transaction_lifecycle import TransactionLifecycle
 from .transaction_marks import UNMARKED, TransactionMarks
 from .transaction_status import TransactionStatus
 from .waits import LockWaits
+
+if TYPE_CHECKING:
+    from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 
 __all__ = [
     "ACTIVE",
@@ -119,6 +122,12 @@ __all__ = [
     "short_name",
     "withdraw",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"ACTIVE", "IDLE", "LockConnection", "Wait"}:  # a strategy's monitoring needs them
+        return getattr(import_module("sa_doclock.wait_info"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class LockStrategy:

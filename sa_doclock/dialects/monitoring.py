@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import Connection, Table
 
 from ..keys import Identity
-from ..wait_info import PREPARED, LockConnection, Wait
+
+if TYPE_CHECKING:
+    from ..wait_info import LockConnection, Wait
 
 
 class LockMonitoring(ABC):
@@ -51,6 +53,8 @@ def describe_connections(
     monitoring: LockMonitoring, connection: Connection, ids: Collection[int]
 ) -> Mapping[int, LockConnection]:
     """Describe these connections; for one that is gone, only the id is known."""
+    from ..wait_info import LockConnection  # noqa: PLC0415  # few programs ask
+
     known = monitoring.describe(connection, ids) if ids else {}
     return {number: known.get(number) or LockConnection(number) for number in ids}
 
@@ -63,6 +67,8 @@ def connections_by_id(
     :param rows: id, user, application, state, seconds of the transaction, statement, host.
     :param states: our words for the server's states.
     """
+    from ..wait_info import PREPARED, LockConnection  # noqa: PLC0415  # few programs ask
+
     found = {0: LockConnection(0, state=PREPARED)}
     for number, user, application, state, seconds, statement, host in rows:
         found[number] = LockConnection(

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, TypeDecorator, cast
-from sqlalchemy.engine import Dialect
 from sqlalchemy.types import String, TypeEngine
 
 # The greatest length: a longer value must find no row, not the row of its first characters.
@@ -70,16 +69,10 @@ def _target_of(type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
     """Return the type for CAST, or None if there is none, or the type is unknown."""
     from sqlalchemy.dialects import mssql  # noqa: PLC0415  # loaded where it is used
 
-    name = type_.compile(dialect=_dialect()).partition("(")[0].split()[0].upper()
+    # As SQLAlchemy's is for SQL Server 2012 and later.
+    dialect = mssql.dialect(deprecate_large_types=True)  # type: ignore[no-untyped-call]
+    name = type_.compile(dialect=dialect).partition("(")[0].split()[0].upper()
     if name in _LONGEST:
         found: TypeEngine[Any] = getattr(mssql, name)(_LONGEST[name])
         return found
     return type_ if name in _AS_DECLARED else None
-
-
-def _dialect() -> Dialect:
-    from sqlalchemy.dialects import mssql  # noqa: PLC0415  # as above
-
-    # As SQLAlchemy's for SQL Server 2012 and later.
-    found: Dialect = mssql.dialect(deprecate_large_types=True)  # type: ignore[no-untyped-call]
-    return found

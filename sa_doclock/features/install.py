@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PartOptions(NamedTuple):
-    """The options of LockingSession that features are made of; see there.
+    """The options of LockingSession that decide which parts a session has; see there.
 
     :ivar routed: a ``get_bind()`` of the program's own chooses the databases of the session.
     """
@@ -48,13 +48,13 @@ OF_DOCUMENTS_ALONE: Final = (PartOptions(), PartOptions(adopt_for_update=False))
 """The options of a session without parts."""
 
 
-# They keep no state of a session.
+# Neither keeps the state of a session.
 _ADOPTION: Final = SessionAdoption()
 _VERSIONS: Final = DocumentVersions()
 
 
 class NoCheckOuts:
-    """The ``CheckoutCondition`` of a session without check-outs; it keeps nothing of it."""
+    """The ``CheckoutCondition`` of every session without check-outs."""
 
     def check_request(self, request: LockRequest) -> None:
         """See :class:`CheckoutCondition`.  :raises LockMisuse: a check-out was given."""
@@ -62,7 +62,7 @@ class NoCheckOuts:
             raise LockMisuse(NO_TABLE)
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """See :class:`CheckoutCondition`: there is none."""
+        """See :class:`CheckoutCondition`: there is nothing to check."""
 
 
 _WITHOUT_CHECKOUTS: Final = (_VERSIONS, NoCheckOuts())
@@ -89,8 +89,8 @@ def install_parts(session: Session, state: LockContext, options: PartOptions) ->
         parts.guard = WriteGuard(state, options.guard, reads)
     _VERSIONS.follow(session)
     if options not in OF_DOCUMENTS_ALONE:
-        # The hooks named around_... of each stand around those before it.  A pipeline and a router put
-        # their own in place of the present one, so that they come first of their kind.
+        # The hooks named around_... of each part run around those of the parts before it.  A pipeline
+        # and a router put their own in place of the present one, so each comes first of its kind.
         parts.add(*_of_waits(session, state, options), *_of_reports(state, options))
 
 

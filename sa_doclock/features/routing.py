@@ -184,12 +184,9 @@ class BindRouter(SessionPart):
             return True
         if answer.engine not in pin.elsewhere:
             pin.elsewhere.add(answer.engine)
-            pin.random = self._answers_at_random(write, answer)
+            again = (self._ask_quietly(write) for _ in range(_TRIES))
+            pin.random = any(bind is None or not _is_same_database(bind, answer) for bind in again)
         return pin.random
-
-    def _answers_at_random(self, write: Mapping[str, Any], answer: Bind) -> bool:
-        again = (self._ask_quietly(write) for _ in range(_TRIES))
-        return any(bind is None or not _is_same_database(bind, answer) for bind in again)
 
     def _ask(self, *args: Any, **kwargs: Any) -> Bind:
         session = self._session()

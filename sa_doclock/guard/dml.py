@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import BindParameter, ClauseElement, Update
@@ -23,8 +22,8 @@ from sqlalchemy.exc import ArgumentError, InvalidRequestError
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
-from ..core.documents import declares, document_key, has_null, key_attributes
-from ..dml_internals import returned_columns, values_of
+from ..core.documents import document_key, key_attributes
+from ..dml_internals import returned_columns
 from ..keys import Identity
 from ..sqlalchemy_internals import autoflush, buffer_rows
 from ..versions import counts_up
@@ -45,7 +44,7 @@ def checked_write(refusals: Refusals, write: Write) -> Iterator[Callable[[Any], 
     """
     session = refusals.session()
     targets = targets_here(session, write) if refusals.enabled else ()
-    checks = [StatementCheck(session, refusals, target, write) for target in targets]
+    checks = [StatementCheck(refusals, target, write) for target in targets]
     if checks:
         # The execution would flush too, but the rows that the check finds depend on it.
         autoflush(session, write.options)
@@ -56,14 +55,7 @@ def checked_write(refusals: Refusals, write: Write) -> Iterator[Callable[[Any], 
     asked = _number_asked(checks, write)
     yield partial(_after, refusals, write, checks, asked)
     for check in checks:
-        root = check.target.root
-        if declares(root, "version") and not _raises_version(check):
-            refusals.raise_versions(root, [key for key in check.headers if not has_null(key)])
-    # return_defaults=True of a bulk method has set the keys that the database generated.
-    for key in chain.from_iterable(check.inserted() for check in checks):
-        refusals.add_inserted(key)
-    for document, identity in chain.from_iterable(map(attrgetter("new_keys"), checks)):
-        refusals.add_key(document, identity)
+        check.note_written()
 
 
 def _number_asked(checks: Sequence[StatementCheck], write: Write) -> int | None:
@@ -142,19 +134,6 @@ def _keys_among(columns: Iterable[Any], target: Target, result: Any) -> list[Ide
     return [tuple(row[place] for place in places) for row in buffer_rows(result)]
 
 
-def _raises_version(check: StatementCheck) -> bool:
-    """Return whether the write itself raises the document's version, as a write to its header does."""
-    if not is_header_target(check.target):
-        return False
-    write, root = check.write, check.target.root
-    if write.way is not Way.UPDATE or write.by_key or not callable(root.version_id_generator):
-        return True  # SQLAlchemy requires the version in the rows, and raises it
-    column: Any = root.version_id_col
-    name = root.get_property_by_column(column).key
-    rows = write.values.rows
-    return not rows or name in chain.from_iterable(map(check.target.by_attribute, rows))
-
-
 def _can_count(checks: Sequence[StatementCheck], write: Write) -> bool:
     """Return whether the driver's row count covers exactly the checked rows."""
     if not checks or any(check.asked is None for check in checks):
@@ -195,8 +174,9 @@ def atomic_update(statement: U) -> U:
     """
     if not isinstance(statement, Update):
         raise TypeError(f"atomic_update() takes an update(), got {statement!r}")
-    rows = values_of(statement).rows
-    versions = set(chain.from_iterable(map(_names_of_version, _versioned(statement))))
+    write = Write(statement)
+    rows, versioned = write.values.rows, _versioned(write)
+    versions = set(chain.from_iterable(map(_names_of_version, versioned)))
     plain = [
         name
         for row in rows
@@ -210,12 +190,13 @@ def atomic_update(statement: U) -> U:
             f"atomic_update(): {subject} is not an SQL expression such as Item.stock - 2, so it may come "
             "from a read without the lock. Take the lock, and change the object"
         )
-    return _raising_versions(statement).execution_options(**{ATOMIC: True})
+    for mapper in versioned:
+        statement = _raising_version(statement, mapper)
+    return statement.execution_options(**{ATOMIC: True})
 
 
-def _versioned(statement: Update) -> list[Mapper[Any]]:
+def _versioned(write: Write) -> list[Mapper[Any]]:
     """Return the classes of the rows that have a version."""
-    write = Write(statement)
     found = [write.mapper]
     if write.mapper is None:
         # Another Table object: only a session knows whether it is the same table.
@@ -234,42 +215,30 @@ def _names_of_version(mapper: Mapper[Any]) -> set[str]:
     return {column.key, mapper.get_property_by_column(column).key}
 
 
-def _raising_versions(statement: U) -> U:
-    for mapper in _versioned(statement):
-        names = _names_of_version(mapper)
-        given = set(map(_key_of, chain.from_iterable(values_of(statement).rows)))
-        if not names.isdisjoint(given) or mapper.version_id_generator is False:
-            continue  # the statement or the server raises it
-        _refuse_unmade(statement, mapper)
-        version = _version_of(statement, mapper)
-        try:
-            statement = statement.values({version: version + 1})
-        except (ArgumentError, InvalidRequestError):
-            raise ValueError(
-                f"atomic_update() cannot add the version of {mapper.class_.__name__} to ordered_values(). Set it there, or use values()"
-            ) from None
-    return statement
-
-
-def _refuse_unmade(statement: Update, mapper: Mapper[Any]) -> None:
-    """:raises ValueError: the UPDATE cannot raise the version of these rows."""
-    what, column = (
-        f"atomic_update(): the version of {mapper.class_.__name__}",
-        mapper.version_id_col,
-    )
-    if column is None or column.table is not Write(statement).table:
+def _raising_version(statement: U, mapper: Mapper[Any]) -> U:
+    """Return the UPDATE with an increment of its rows' version."""
+    write, name = Write(statement), mapper.class_.__name__
+    given = map(_key_of, chain.from_iterable(write.values.rows))
+    if mapper.version_id_generator is False or not _names_of_version(mapper).isdisjoint(given):
+        return statement  # the server or the statement raises it
+    column: Any = mapper.version_id_col
+    if column.table is not write.table:
         raise ValueError(
-            f"{what} is in another table than the UPDATE's. Take the lock, and change the object"
+            f"atomic_update(): the version of {name} is in another table than the UPDATE's. Take the lock, "
+            "and change the object"
         )
     if not counts_up(mapper):
         raise ValueError(
-            f"{what} comes from a version_id_generator, which SQL cannot call. Set the version in values() too"
+            f"atomic_update(): the version of {name} comes from a version_id_generator, which SQL cannot call. "
+            "Set the version in values() too"
         )
-
-
-def _version_of(statement: Update, mapper: Mapper[Any]) -> Any:
-    column: Any = mapper.version_id_col
-    entity = Write(statement).entity
-    if entity is None:
-        return statement.table.columns[column.key or column.name]
-    return getattr(entity, mapper.get_property_by_column(column).key)
+    if write.entity is None:
+        version = statement.table.columns[column.key or column.name]
+    else:
+        version = getattr(write.entity, mapper.get_property_by_column(column).key)
+    try:
+        return statement.values({version: version + 1})
+    except (ArgumentError, InvalidRequestError):
+        raise ValueError(
+            f"atomic_update() cannot add the version of {name} to ordered_values(). Set it there, or use values()"
+        ) from None

@@ -3,45 +3,38 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import ClauseElement
-from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, Session
+from sqlalchemy import select
+from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection
 from sqlalchemy.orm.attributes import instance_state
 
 from ..core.documents import (
     UNKNOWN,
     HeaderResolver,
+    ask,
     compares_in_python,
     document_root,
+    has_null,
     header_identity,
     is_row_of_root,
     key_attributes,
+    key_columns,
     mapper_of,
     state_in_session,
 )
 from ..core.same_tables import same_attribute
+from ..core.statements import chunks, key_in
 from ..keys import DocumentKey, Identity, document_label, public_key
 from ..kinds import kinds_of
 from ..sqlalchemy_internals import modified_states, new_states
 from .refusals import Refusal, Refusals
-from .rules import (
-    States,
-    WriteRules,
-    headers_of_owner,
-    inserts_header,
-    is_new_header,
-    key_in_table,
-    names_of_parts,
-    owner_in_association,
-    rules_for,
-    stored_headers_of,
-    untold_targets,
-)
-from .targets import Target, Way
+from .rules import States, WriteRules, names_of_parts, rules_for, untold_targets
+from .targets import Target, Way, is_header_target, is_plain, targets_extended
+from .touched import key_of_table
 
 By = tuple[str, str] | None
 """The change by which a row is written to a document: with the row's key, and without it."""
@@ -68,9 +61,9 @@ class WrittenRow(NamedTuple):
     def refusal(self, root: Mapper[Any], identity: Identity, by: By) -> Refusal:
         """Return the refusal of the row's write to this document."""
         words = f"would be {self.way.value}"
-        one, all_of_them = (f" in {name!r}" for name in by) if by else ("", "")
-        rows = f"{self.state.class_.__name__} rows {words}{all_of_them}"
-        return Refusal(root, identity, f"{self.label} {words}{one}", rows, self.state)
+        of_row, of_rows = (f" in {name!r}" for name in by) if by else ("", "")
+        rows = f"{self.state.class_.__name__} rows {words}{of_rows}"
+        return Refusal(root, identity, f"{self.label} {words}{of_row}", rows, self.state)
 
 
 class FullCheck:
@@ -81,81 +74,75 @@ class FullCheck:
     """
 
     def __init__(
-        self,
-        refusals: Refusals,
-        session: Session,
-        new: States | None = None,
-        *,
-        written: bool = False,
+        self, refusals: Refusals, new: States | None = None, *, written: bool = False
     ) -> None:
-        self.refusals, self.session = refusals, session
+        self.refusals, self.session = refusals, refusals.session()
         self.new, self.written = new, written
         self.resolvers: dict[Mapper[Any], HeaderResolver] = {}
-        self.found: list[Refusal] = []
 
     def check(self, to_check: Iterable[WrittenRow]) -> None:
         """Refuse writes to documents that are not locked; ask the database again."""
-        self.resolvers, self.found = {}, []
+        self.resolvers = {}
         rows, by_root = [*to_check], defaultdict(list)
         for row in rows:
             if row.rules.root is not None:
                 by_root[row.rules.root].append(row.state)
         for root, states in by_root.items():
             self._resolver(root).read_ahead(states)
-        self._check_untold(rows)
-        for row in rows:
-            rules, state = row.rules, row.state
-            if self.written:  # first: other checks read expired attributes
-                self._check_unread(row)
-                self._check_kinds(row)
-            elif not rules.kind.isdisjoint(state.committed_state):
-                self.refusals.memory.held.pop(state, None)  # written, it shows more
-            if self.new is not None:  # written without a flush: no later check
-                self._check_generated(row)
-            if rules.root is not None:
-                self._check_documents(rules.root, row)
-            self._check_related(row)
-        if self.found:
-            self.refusals.refuse_all(self.found, self.resolvers, self._expected())
+        untold = (
+            row for row in rows if row.rules.untold and (self.written or row.way is not Way.INSERT)
+        )
+        found = [*self._of_untold(untold), *chain.from_iterable(map(self._of_row, rows))]
+        self.refusals.allow(found, self.resolvers, self._expected)
 
-    def _check_generated(self, row: WrittenRow) -> None:
-        rules, state = row.rules, row.state
-        if rules.generated is not None and rules.root is not None:
-            given = state.dict if row.way is Way.INSERT else state.committed_state
-            for name in sorted(rules.generated.by(row.way) - given.keys())[:1]:
-                self.found.append(row.refusal(rules.root, UNKNOWN, (name, name)))
+    # Each of these yields refusals for documents of written rows; allow() drops those of locked documents.
 
-    def _check_related(self, row: WrittenRow) -> None:
-        """Check the rows that the flush of the row's relationships writes."""
+    def _of_row(self, row: WrittenRow) -> Iterator[Refusal]:
+        rules, state, root = row.rules, row.state, row.rules.root
+        if self.written:  # first, before other checks read expired attributes
+            yield from self._of_unread(row)
+            yield from self._of_kinds(row)
+        elif not rules.kind.isdisjoint(state.committed_state):
+            self.refusals.memory.held.pop(state, None)  # written, it shows more
+        if root is not None:
+            # Written without a flush: no later check sees what the table sets.
+            if self.new is not None and rules.generated is not None:
+                given = state.dict if row.way is Way.INSERT else state.committed_state
+                for name in sorted(rules.generated.by(row.way) - given.keys())[:1]:
+                    yield row.refusal(root, UNKNOWN, (name, name))
+            yield from self._of_documents(root, row)
+        yield from self._of_related(row)
+
+    def _of_related(self, row: WrittenRow) -> Iterator[Refusal]:
+        """Yield the refusals for rows that the flush of the row's relationships writes."""
         related = row.rules.deletes if row.way is Way.DELETE else row.rules.updates
         # While the row is written, most of these have their own events.
         unseen_alone = self.written and row.way is not Way.DELETE
         for name, root in related.items():
             if not unseen_alone or name in row.rules.unseen:
-                touched = _touched(row.state, name, row.way)
+                touched = _touched(row.state, name, row.way)  # this keeps them alive
                 states = [*map(instance_state, touched)]
                 self._resolver(root).read_ahead(states)
                 for other in states:
                     changed = WrittenRow(other, row.rules, Way.UPDATE)
-                    self._check_documents(root, changed, row.through(name))
+                    yield from self._of_documents(root, changed, row.through(name))
 
-    def _check_documents(self, root: Mapper[Any], row: WrittenRow, by: By = None) -> None:
+    def _of_documents(self, root: Mapper[Any], row: WrittenRow, by: By = None) -> Iterator[Refusal]:
         for identity in self._resolver(root).headers(row.state):
-            key = (root.class_, identity)
             if self.refusals.permits(root, identity):
                 continue
             self.refusals.memory.held.pop(row.state, None)  # check it again when written
-            if self._is_inserted(key, row.state):
+            if self._is_inserted((root.class_, identity), row.state):
                 continue
             if by is None and row.way is Way.UPDATE:
-                attribute = _changed(row.state, root)
-                if attribute is None:
+                name = _changed(row.state, root)
+                if name is None:
                     return
-                by = attribute, attribute
-            self.found.append(row.refusal(root, identity, by))
+                by = name, name
+            yield row.refusal(root, identity, by)
 
-    def _check_unread(self, row: WrittenRow) -> None:
-        """Check a row that was written with values that only the database knows.
+    def _of_unread(self, row: WrittenRow) -> Iterator[Refusal]:
+        """Yield the refusals for a row that was written with values that only the database knows.
 
         Examples are a listener's SQL expression, and a default of the server.
         """
@@ -165,71 +152,16 @@ class FullCheck:
             by = (names[0], names[0]) if row.way is Way.UPDATE else None
             identity = tuple(state.mapper.primary_key_from_instance(state.obj()))
             for header in self._resolver(root).stored_headers(state.mapper, identity):
-                self._refuse_unless_permitted(root, header, row, by)
+                yield row.refusal(root, header, by)
 
-    def _refuse_unless_permitted(
-        self, root: Mapper[Any], identity: Identity, row: WrittenRow, by: By
-    ) -> None:
-        if not self.refusals.permits(root, identity):
-            self.found.append(row.refusal(root, identity, by))
-
-    def _check_untold(self, to_check: Iterable[WrittenRow]) -> None:
-        """Check rows whose class does not show their documents; new ones when they are written."""
-        by_class = defaultdict(list)
-        for row in to_check:
-            if row.rules.untold and (self.written or row.way is not Way.INSERT):
-                by_class[row.state.mapper, row.way].append(row)
-        for (mapper, way), rows in by_class.items():
-            for target, table in untold_targets(mapper).items():
-                self._check_rows_of(target, table, rows, way)
-
-    def _check_rows_of(
-        self, target: Target, table: Any, rows: Iterable[WrittenRow], way: Way
-    ) -> None:
-        """Check the objects whose rows in the table are of this target."""
-        resolver = self._resolver(target.root)
-        is_new = way is Way.INSERT and is_new_header(target, table)
-        asked, found = self._headers_told(target, table, rows, way)
-        for key, header in stored_headers_of(self.session, resolver, target, table, asked):
-            if is_new:
-                self.refusals.add_inserted((target.root.class_, header))
-            found.append((*(asked.get(key) or next(iter(asked.values()))), header))
-        for row, by, header in found:
-            if way is not Way.INSERT or not inserts_header(row.state, target.root, header):
-                self._refuse_unless_permitted(target.root, header, row, by)
-
-    def _headers_told(
-        self, target: Target, table: Any, rows: Iterable[WrittenRow], way: Way
-    ) -> tuple[dict[Identity, tuple[WrittenRow, By]], list[tuple[WrittenRow, By, Identity]]]:
-        """Return rows by key whose headers only the database knows; and all others, with headers."""
-        asked: dict[Identity, tuple[WrittenRow, By]] = {}
-        found: list[tuple[WrittenRow, By, Identity]] = []
-        resolver, written = self._resolver(target.root), self.written and way is not Way.DELETE
-        for row in rows:
-            name = _changed_in(row.state, target, table) if way is Way.UPDATE else None
-            if way is Way.UPDATE and name is None:  # the row is in another table
-                continue
-            by = None if name is None else (name, name)
-            owner = owner_in_association(row.state, target, written=written)
-            key = None if owner else key_in_table(row.state, target, table, written=written)
-            if key is not None:
-                asked[key] = row, by
-            else:
-                headers = headers_of_owner(resolver, target, owner) if owner else (UNKNOWN,)
-                found += ((row, by, header) for header in headers)
-        return asked, found
-
-    def _check_kinds(self, row: WrittenRow) -> None:
-        """Check a row that becomes one of another class: only the database knows its owners.
+    def _of_kinds(self, row: WrittenRow) -> Iterator[Refusal]:
+        """Yield the refusals for a row that changes its class: only the database knows its owners.
 
         Before the write, it is found as a row of its old class.
         """
         state = row.state
-        if row.way is not Way.UPDATE:
-            return
-        for name in row.rules.kind.intersection(
-            {*state.committed_state, *state.expired_attributes}
-        ):
+        changed = {*state.committed_state, *state.expired_attributes}
+        for name in row.rules.kind & changed if row.way is Way.UPDATE else ():
             history = state.attrs[name].history
             kinds: Iterable[Mapper[Any]] = state.mapper.polymorphic_map.values()
             if history.deleted:  # otherwise only the database knows the row's old class
@@ -240,7 +172,82 @@ class FullCheck:
                 root = document_root(kind)
                 if root is not None and not state.mapper.isa(kind):
                     for header in self._resolver(root).stored_headers(kind, state.identity or ()):
-                        self._refuse_unless_permitted(root, header, row, row.through(name))
+                        yield row.refusal(root, header, row.through(name))
+
+    def _of_untold(self, rows: Iterable[WrittenRow]) -> Iterator[Refusal]:
+        """Yield the refusals for rows whose class does not show their documents."""
+        by_class = defaultdict(list)
+        for row in rows:
+            by_class[row.state.mapper, row.way].append(row)
+        for (mapper, way), of_class in by_class.items():
+            for target, table in untold_targets(mapper).items():
+                # A new row of the table may create a new header of this target, and no other.
+                is_new = way is Way.INSERT and is_header_target(target)
+                is_new = is_new and not any(targets_extended([target], table, None))
+                for row, by, header in self._headers_in(target, table, of_class):
+                    if is_new and header is not UNKNOWN:
+                        self.refusals.add_inserted((target.root.class_, header))
+                    elif way is not Way.INSERT or not _inserts(row.state, target.root, header):
+                        yield row.refusal(target.root, header, by)
+
+    def _headers_in(
+        self, target: Target, table: Any, rows: Iterable[WrittenRow]
+    ) -> Iterator[tuple[WrittenRow, By, Identity]]:
+        """Yield the objects whose rows in the table are of this target, with their headers."""
+        asked: dict[Identity, tuple[WrittenRow, By]] = {}
+        key = key_of_table(target, table, target.source)
+        columns = [table.columns[name] for name in key]
+        for row in rows:
+            name = _changed_in(row.state, target, table) if row.way is Way.UPDATE else ""
+            if name is None:  # the row is in another table
+                continue
+            by = (name, name) if name else None
+            identity, headers = self._told(row, target, columns)
+            if identity is not None:
+                asked[identity] = row, by
+            yield from ((row, by, header) for header in headers)
+        for identity, header in self._stored_headers(target, [*key.values()], [*asked]):
+            yield (*(asked.get(identity) or next(iter(asked.values()))), header)
+
+    def _told(
+        self, row: WrittenRow, target: Target, key: Iterable[Any]
+    ) -> tuple[Identity | None, Collection[Identity]]:
+        """Return the key that an object's row has in a table, or its headers if it names the owner itself."""
+        written = self.written and row.way is not Way.DELETE
+        if target.mapper is None:
+            own = [target.table.columns[name] for name in target.read]
+            owner = _values(row.state, own, written=written)
+            if owner is not None:
+                return None, self._headers_of_owner(target, owner)
+        identity = _values(row.state, key, written=written)
+        return identity, [UNKNOWN] if identity is None else []
+
+    def _stored_headers(
+        self, target: Target, key: Sequence[Any], asked: Sequence[Identity]
+    ) -> Iterator[tuple[Identity, Identity]]:
+        """Yield the stored headers of rows of the target, each with the row's key."""
+        mapper = target.mapper
+        own = (
+            [target.table.columns[name] for name in target.read]
+            if mapper is None
+            else key_columns(target.source)
+        )
+        for some in chunks(asked):
+            rows = select(*key, *own).where(key_in(key, some))
+            for row in ask(self.session, rows, bind_arguments=target.bind_arguments):
+                found, identity = tuple(row[: len(key)]), tuple(row[len(key) :])
+                headers = (
+                    self._headers_of_owner(target, identity)
+                    if mapper is None
+                    else self._resolver(target.root).stored_headers(mapper, identity)
+                )
+                yield from ((found, header) for header in headers)
+
+    def _headers_of_owner(self, target: Target, owner: Identity) -> Collection[Identity]:
+        """Return the headers of the owner that a row of an association table names."""
+        (link,), resolver = target.links, self._resolver(target.root)
+        resolver.note_types(owner, link.types)
+        return resolver.headers_of_row(link.owner, owner)
 
     def _resolver(self, root: Mapper[Any]) -> HeaderResolver:
         resolver = self.resolvers.get(root)
@@ -302,8 +309,8 @@ def new_key_of(state: InstanceState[Any], rules: WriteRules) -> Identity | None:
     """Return the primary key that is set on a header; None if none is set, or not a plain value."""
     if rules.root is None or rules.keys.isdisjoint(state.committed_state):
         return None
-    key = tuple(state.dict.get(name) for name in key_attributes(rules.root))
-    return None if any(value is None or isinstance(value, ClauseElement) for value in key) else key
+    key = tuple(map(state.dict.get, key_attributes(rules.root)))
+    return key if is_plain(key) else None
 
 
 def _touched(state: InstanceState[Any], name: str, way: Way) -> list[Any]:
@@ -332,11 +339,41 @@ def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
         for relationship in mapper.relationships
         if relationship.key in parts or relationship.direction is RelationshipDirection.MANYTOONE
     ]
-    return next((name for name in names if state.attrs[name].history.has_changes()), None)
+    return _first_changed(state, names)
 
 
 def _changed_in(state: InstanceState[Any], target: Target, table: Any) -> str | None:
     tables = [table] if target.mapper is None else target.mapper.tables
     columns = chain.from_iterable(written.columns for written in tables)
-    names = filter(None, (same_attribute(state.mapper, column) for column in columns))
+    names = (same_attribute(state.mapper, column) for column in columns)
+    return _first_changed(state, filter(None, names))
+
+
+def _first_changed(state: InstanceState[Any], names: Iterable[str]) -> str | None:
     return next((name for name in names if state.attrs[name].history.has_changes()), None)
+
+
+def _values(state: InstanceState[Any], columns: Iterable[Any], *, written: bool) -> Identity | None:
+    """Return the values that an object has for these columns, or None if it lacks one.
+
+    :param written: after the write; otherwise before it.
+    """
+    names = [same_attribute(state.mapper, column) for column in columns]
+    found = tuple(None if name is None else _value(state, name, written=written) for name in names)
+    return None if not found or has_null(found) else found
+
+
+def _value(state: InstanceState[Any], name: str, *, written: bool) -> Any:
+    if written and name in state.dict:
+        return state.dict[name]
+    history = state.attrs[name].load_history()
+    values = history.deleted or history.unchanged or ()
+    # SQLAlchemy does not load the key of an expired object if the table has no primary key.
+    key = dict(zip(key_attributes(state.mapper), state.identity or (), strict=False))
+    return next(iter(values), key.get(name))
+
+
+def _inserts(state: InstanceState[Any], root: Mapper[Any], header: Identity) -> bool:
+    """Return whether the INSERT of an object creates this header too, as for a class on a join()."""
+    names = [same_attribute(state.mapper, column) for column in root.primary_key]
+    return tuple(None if name is None else state.dict.get(name) for name in names) == header

@@ -9,7 +9,8 @@ needs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from threading import Lock
 from typing import Any, Final, NamedTuple, get_args
@@ -97,7 +98,11 @@ class ReadProvenance:
             except AttributeError:  # a listener of the program created the result
                 return
             between, unlocked = self._calls.current is None, not ledger.held
-            reads.append(Execution(above, last, sql, between, unlocked, _line_of_read()))
+            frame, line = frame_of_program(), None
+            if frame is not None:
+                code = frame.f_code
+                line = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+            reads.append(Execution(above, last, sql, between, unlocked, line))
             if len(reads) > READS_REMEMBERED:
                 del reads[: READS_REMEMBERED // 2]
         elif type(result) is MergedResult:  # of a sharded session
@@ -161,14 +166,6 @@ def _note_refresh(state: Any, context: Any, *_: object) -> None:
     """
     if context is not None:
         state.sa_doclock_run = context.runid
-
-
-def _line_of_read() -> str | None:
-    frame = frame_of_program()
-    if frame is None:
-        return None
-    code = frame.f_code
-    return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
 
 
 _MODES: Final = get_args(GuardMode)
@@ -284,38 +281,38 @@ class Refusals:
         """Let earlier warnings appear again."""
         self._reported.clear()
 
-    def refuse_all(
+    def allow(
         self,
-        refusals: Collection[Refusal],
+        found: Iterable[Refusal],
         resolvers: Mapping[Mapper[Any], HeaderResolver],
-        expected: Collection[type[Any]] = (),
-    ) -> None:
-        """Refuse these writes, unless the database says that the document is locked.
+        expected: Callable[[], Collection[type[Any]]] = tuple,
+    ) -> bool:
+        """Return whether all these documents may be written; refuse the others.
+
+        The database may know a locked document by another key.
 
         :param resolvers: ask the database for the keys of the documents, by root.
-        :param expected: classes of headers inserted in the same flush: a line whose header is not
-            in the database yet is checked when both are written.
+        :param expected: returns the classes of headers inserted in the same flush: a line whose header is
+            not in the database yet is checked when both are written.
         """
-        keys = {
-            root: {refusal.identity for refusal in refusals if refusal.root is root}
-            for root in resolvers
-        }
-        stored = {root: resolvers[root].stored_keys(some) for root, some in keys.items() if some}
-        refusals = sorted(refusals, key=lambda refusal: repr(refusal.identity))  # may be equal
+        unheld = dict.fromkeys(each for each in found if not self.permits(each.root, each.identity))
+        if not unheld:
+            return True
+        coming, asked = expected(), defaultdict[Mapper[Any], set[Identity]](set)
+        for refusal in unheld:
+            asked[refusal.root].add(refusal.identity)
+        stored = {root: resolvers[root].stored_keys(keys) for root, keys in asked.items()}
+        refusals = sorted(unheld, key=lambda refusal: repr(refusal.identity))  # may be equal
         for refusal in in_session_order(self.session(), refusals, lambda refusal: refusal.state):
-            key = stored[refusal.root].get(refusal.identity)
-            if key is not None:
-                self._refuse_unless_held(refusal, key)
-            elif refusal.root.class_ not in expected:
-                self.refuse(refusal)
-
-    def _refuse_unless_held(self, refusal: Refusal, key: Identity) -> None:
-        """Refuse the write, unless the document is locked under the key in the database."""
-        entity = refusal.root.class_
-        if self.may_write((entity, key)):
-            self.add_inserted((entity, refusal.identity))  # the document under another spelling
-        else:
-            self.refuse(refusal._replace(identity=key))
+            key, entity = stored[refusal.root].get(refusal.identity), refusal.root.class_
+            if key is None:
+                if entity not in coming:
+                    self.refuse(refusal)
+            elif self.may_write((entity, key)):
+                self.add_inserted((entity, refusal.identity))  # the document under another spelling
+            else:
+                self.refuse(refusal._replace(identity=key))
+        return False
 
     def refuse_written(self, refusal: Refusal) -> None:
         """Refuse a write that has happened already: the transaction cannot be committed."""

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, update
 from sqlalchemy.orm import (
     InstanceState,
     Mapper,
@@ -27,20 +27,17 @@ from sqlalchemy.orm import (
 from ..core.documents import (
     HeaderResolver,
     Part,
-    ask,
     document_root,
     has_null,
     is_header,
     is_row_of_root,
     key_attributes,
-    key_columns,
     mapper_cache,
     parts_of,
     parts_with_detail,
     root_of,
 )
 from ..core.same_tables import mapped_table, other_objects_of, same_attribute
-from ..core.statements import chunks, key_in
 from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes
 from .targets import (
@@ -51,10 +48,8 @@ from .targets import (
     Write,
     generated_attributes,
     is_header_target,
-    targets_extended,
     targets_of_table,
 )
-from .touched import key_of_table
 
 
 @mapper_cache
@@ -115,77 +110,6 @@ def _deciding_columns(target: Target, table: Any) -> Iterator[Any]:
         yield from mapper.base_mapper.column_attrs[name].columns
 
 
-def key_in_table(
-    state: InstanceState[Any], target: Target, table: Any, *, written: bool
-) -> Identity | None:
-    """Return the key that an object's row has in a table, or None if the object does not show it.
-
-    :param written: after the write; otherwise before it.
-    """
-    names = key_of_table(target, table, target.source)
-    return _values(state, [table.columns[member] for member in names], written=written)
-
-
-def owner_in_association(
-    state: InstanceState[Any], target: Target, *, written: bool
-) -> Identity | None:
-    """Return the owner that an object on an association table names; None: only the database knows it."""
-    if target.mapper is not None:
-        return None
-    return _values(state, [target.table.columns[name] for name in target.read], written=written)
-
-
-def _values(state: InstanceState[Any], columns: Iterable[Any], *, written: bool) -> Identity | None:
-    names = [same_attribute(state.mapper, column) for column in columns]
-    found = tuple(None if name is None else _value(state, name, written=written) for name in names)
-    return None if not found or has_null(found) else found
-
-
-def _value(state: InstanceState[Any], name: str, *, written: bool) -> Any:
-    if written and name in state.dict:
-        return state.dict[name]
-    history = state.attrs[name].load_history()
-    values = history.deleted or history.unchanged or ()
-    # SQLAlchemy does not load the key of an expired object if the table has no primary key.
-    key = dict(zip(key_attributes(state.mapper), state.identity or (), strict=False))
-    return next(iter(values), key.get(name))
-
-
-def stored_headers_of(
-    session: Session,
-    resolver: HeaderResolver,
-    target: Target,
-    table: Any,
-    keys: Collection[Identity],
-) -> Iterator[tuple[Identity, Identity]]:
-    """Yield the stored headers of rows of the target, each with the row's key in the table."""
-    columns = [*key_of_table(target, table, target.source).values()]
-    own = (
-        [table.columns[name] for name in target.read]
-        if target.mapper is None
-        else key_columns(target.source)
-    )
-    for some in chunks([*keys]):
-        rows = select(*columns, *own).where(key_in(columns, some))
-        for row in ask(session, rows, bind_arguments=target.bind_arguments):
-            key, identity = tuple(row[: len(columns)]), tuple(row[len(columns) :])
-            headers = (
-                headers_of_owner(resolver, target, identity)
-                if target.mapper is None
-                else resolver.stored_headers(target.mapper, identity)
-            )
-            yield from ((key, header) for header in headers)
-
-
-def headers_of_owner(
-    resolver: HeaderResolver, target: Target, owner: Identity
-) -> Collection[Identity]:
-    """Return the headers of the owner that a row of an association table names."""
-    (link,) = target.links
-    resolver.note_types(owner, link.types)
-    return resolver.headers_of_row(link.owner, owner)
-
-
 def writes_of_untold(states: Iterable[InstanceState[Any]]) -> Iterator[Write]:
     """Yield the writes of objects of untold classes."""
     found: defaultdict[tuple[Mapper[Any], Callable[[Any], Any]], list[Row]] = defaultdict(list)
@@ -199,17 +123,6 @@ def writes_of_untold(states: Iterable[InstanceState[Any]]) -> Iterator[Write]:
             found[mapper, insert if new else update].append({**row, **key})
     for (mapper, statement), rows in found.items():
         yield Write(statement(mapper.class_), rows, {"execution_options": {"autoflush": False}})
-
-
-def inserts_header(state: InstanceState[Any], root: Mapper[Any], header: Identity) -> bool:
-    """Return whether the INSERT of an object creates this header too, as for a class on a join()."""
-    names = [same_attribute(state.mapper, column) for column in root.primary_key]
-    return tuple(None if name is None else state.dict.get(name) for name in names) == header
-
-
-def is_new_header(target: Target, table: Any) -> bool:
-    """Return whether a new row of the table creates a new header of this target, and no other."""
-    return is_header_target(target) and not any(targets_extended([target], table, None))
 
 
 States = Collection[InstanceState[Any]]
@@ -305,11 +218,12 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
     related = list(_related_documents(mapper))
     # A change of order.lines also changes line.order, and is checked with the line.
     updates = {
-        one.key: other
-        for one, other in related
-        if one.secondary is not None or one.back_populates is None
+        relationship.key: other
+        for relationship, other in related
+        if relationship.secondary is not None or relationship.back_populates is None
     }
-    deletes, name = {one.key: other for one, other in related}, kind_attribute(mapper)
+    deletes = {relationship.key: other for relationship, other in related}
+    name = kind_attribute(mapper)
     others = any(map(document_root, mapper.base_mapper.self_and_descendants))
     kind = frozenset(() if name is None or not others else (name,))
     if root is None and not (deletes or kind or untold_targets(mapper)):
@@ -373,9 +287,7 @@ def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
 def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
     if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
         return None
-    if parts[0].discriminators:
-        return None  # the foreign key alone is not enough
-    return parts[0]
+    return None if parts[0].discriminators else parts[0]  # else the foreign key is not enough
 
 
 def _named_headers(

@@ -40,6 +40,7 @@ from ..core.documents import (
     UNKNOWN,
     HeaderResolver,
     ask,
+    declares,
     document_key,
     has_null,
     is_header,
@@ -51,10 +52,10 @@ from ..dml_internals import Conflict, conflict_of, select_of_insert
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions
 from .refusals import Refusal, Refusals
-from .targets import Link, Row, Target, Way, Write, is_header_target, literal
-from .touched import row_count, touched_rows
+from .targets import Link, Row, Target, Way, Write, is_header_target, is_plain, literal
+from .touched import TouchedRows, row_count, touched_rows
 
-Headers = Iterator[tuple[Identity, str]]
+Headers = Iterable[tuple[Identity, str]]
 """The headers of written rows, each with the words for the statement in a refusal."""
 
 BY: Final = "a statement"
@@ -194,31 +195,24 @@ class StatementCheck:
     :ivar new_keys: the documents whose primary key the statement sets, each with the new one.
     """
 
-    def __init__(self, session: Session, refusals: Refusals, target: Target, write: Write) -> None:
-        self._session, self._refusals = session, refusals
+    def __init__(self, refusals: Refusals, target: Target, write: Write) -> None:
+        self._session, self._refusals = refusals.session(), refusals
         self.target, self.write = target, write
-        self._resolver = HeaderResolver(session, target.root, ask=True)
-        self._overwritten: Callable[[], Iterable[tuple[Identity, str]]] = list
+        self._resolver = HeaderResolver(self._session, target.root, ask=True)
+        self._overwritten: Callable[[], Headers] = list
         self._inserted: InsertedFromSelect | None = None
         self.asked: int | None = None
         self._free = self.left = 0
         self.headers: dict[Identity, None] = {}
         self.new_keys: list[tuple[DocumentKey, Identity]] = []
 
-    def _allow(self, found: Iterable[tuple[Identity, str]]) -> bool:
-        """Return whether all these headers are locked; refuse the others, by their stored keys."""
-        refusals = dict.fromkeys(self._not_held(found))
-        if refusals:
-            self._refusals.refuse_all(refusals, {self.target.root: self._resolver})
-        return not refusals
-
-    def _not_held(self, found: Iterable[tuple[Identity, str]]) -> Iterator[Refusal]:
-        for header, by in found:
-            if header is not UNKNOWN:
-                self.headers[header] = None
-            if not self._refusals.permits(self.target.root, header):
-                what = f"{self.target.name} rows would be {self.write.way.value} by {by}"
-                yield Refusal(self.target.root, header, what, what)
+    def _allow(self, found: Headers) -> bool:
+        """Return whether all these headers are locked; refuse the others."""
+        found, root = dict.fromkeys(found), self.target.root  # thousands of rows have few headers
+        self.headers.update(dict.fromkeys(key for key, _ in found if key is not UNKNOWN))
+        what = f"{self.target.name} rows would be {self.write.way.value} by"
+        refusals = (Refusal(root, key, f"{what} {by}", f"{what} {by}") for key, by in found)
+        return self._refusals.allow(refusals, {root: self._resolver})
 
     # After the statement.
 
@@ -232,24 +226,44 @@ class StatementCheck:
             others = self._inserted.has_added_others(row_count(result))
         else:
             others = asked is not None and written is not None and written > asked
-        if others or any(True for _ in self._not_held(self._overwritten())):
+        root = self.target.root
+        if others or any(not self._refusals.permits(root, key) for key, _ in self._overwritten()):
             what = (
                 f"{self.target.name} rows were {self.write.way.value} by a statement. Another transaction "
                 "added some of them to it after the guard had read whose rows it would write. It wrote them"
             )
-            self._refusals.refuse_written(Refusal(self.target.root, UNKNOWN, what, what))
+            self._refusals.refuse_written(Refusal(root, UNKNOWN, what, what))
 
-    def inserted(self) -> Iterator[DocumentKey]:
-        """Yield the documents whose headers it inserted with plain keys."""
-        target, write = self.target, self.write
-        if target.extended or not is_header_target(target) or write.way is not Way.INSERT:
-            return
-        # ON CONFLICT DO NOTHING may have kept another transaction's row.
-        if not (write.values.conditional or write.values.from_select):
-            for row in write.rows:
-                key = target.identity(target.by_attribute(row))
-                if key is not None:
-                    yield document_key(target.root, key)
+    def note_written(self) -> None:
+        """Raise the versions of the documents; record new headers, and new keys of headers."""
+        target, refusals = self.target, self._refusals
+        if declares(target.root, "version") and not self._raises_version():
+            refusals.raise_versions(target.root, [key for key in self.headers if not has_null(key)])
+        for row in self._new_headers():
+            key = target.identity(target.by_attribute(row))
+            if key is not None:
+                refusals.add_inserted(document_key(target.root, key))
+        for document, identity in self.new_keys:
+            refusals.add_key(document, identity)
+
+    def _raises_version(self) -> bool:
+        """Return whether the write itself raises the document's version, as a write to its header does."""
+        write, root, rows = self.write, self.target.root, self.write.values.rows
+        if not is_header_target(self.target):
+            return False
+        if write.way is not Way.UPDATE or write.by_key or not callable(root.version_id_generator):
+            return True  # SQLAlchemy requires the version in the rows, and raises it
+        column: Any = root.version_id_col
+        name = root.get_property_by_column(column).key
+        return not rows or name in chain.from_iterable(map(self.target.by_attribute, rows))
+
+    def _new_headers(self) -> Sequence[Row]:
+        """Return the rows of the new headers; return_defaults=True sets the keys that the database generates."""
+        target, values = self.target, self.write.values
+        if self.write.way is not Way.INSERT or target.extended or not is_header_target(target):
+            return ()
+        # ON CONFLICT DO NOTHING may have kept the row of another transaction.
+        return () if values.conditional or values.from_select else self.write.rows
 
     # The questions.
 
@@ -319,26 +333,24 @@ class StatementCheck:
     def _rows_overwritten(self, rows: Sequence[Row]) -> Sequence[Select[Any]] | None:
         """Return the SELECTs of the rows that an INSERT may update; None if they are unknown."""
         target, conflict, table = self.target, conflict_of(self.write.statement), self.write.table
-        mapper = target.mapper
-        # Every row of the table must belong to the target, and a SELECT of its class must find it.
-        whole = mapper is None or (mapper.selectable is table and not mapper.single)
-        if not whole or target.unclear or target.extended or target.stored:
+        if conflict is None or not self._finds_all_of(table):
             return None
-        if conflict is None or not target.deciding.isdisjoint(
-            map(target.attribute_of, conflict.sets)
-        ):
+        if not target.deciding.isdisjoint(map(target.attribute_of, conflict.sets)):
             return None
         found = list[Select[Any]]()
         for key in _keys_of(conflict, table):
             names = [*map(target.attribute_of, key)]
             values = {tuple(literal(row.get(name), row) for name in names) for row in rows}
-            plain = not any(
-                value is None or isinstance(value, ClauseElement) for value in chain(*values)
-            )
-            if not plain or not target.has({*names}):
+            if not (all(map(is_plain, values)) and target.has({*names})):
                 return None
             found += self._select_rows(names, [*values])
         return found
+
+    def _finds_all_of(self, table: Any) -> bool:
+        """Return whether every row of the table is one of the target, which a SELECT of its class finds."""
+        target, mapper = self.target, self.target.mapper
+        whole = mapper is None or (mapper.selectable is table and not mapper.single)
+        return whole and not (target.unclear or target.extended or target.stored)
 
     def _select_rows(
         self, names: Sequence[str], values: Sequence[Identity]
@@ -366,10 +378,14 @@ class StatementCheck:
         touched = None if target.unclear else touched_rows(write, target)
         if touched is None:
             yield UNKNOWN, UNCLEAR
-            return
-        values = list[Row]()
-        if write.way is Way.UPDATE:
-            values = [*map(target.by_attribute, write.values.rows)] or [{}]
+        else:
+            yield from self._headers_found(touched)
+
+    def _headers_found(self, touched: TouchedRows) -> Headers:
+        """Yield the headers of the rows that the statement finds and counts, and those that its values name."""
+        target, values = self.target, list[Row]()
+        if self.write.way is Way.UPDATE:
+            values = [*map(target.by_attribute, self.write.values.rows)] or [{}]
         self.asked = 0
         for parameters, answer in self.ask(touched.select_counted()):
             new = [{**row, **target.by_attribute(parameters)} for row in values]

@@ -119,7 +119,9 @@ class Write:
 
     @cached_property
     def values(self) -> Values:
-        """The values in the statement."""
+        """The values that the statement itself has; a DELETE has none."""
+        if self.way is Way.DELETE:
+            return Values((), from_select=False, overwrites=False, conditional=False)
         return values_of(self.statement)
 
     @property
@@ -153,8 +155,7 @@ class Write:
         """The table that it names, without its alias."""
         if self.mapper is not None:
             return self.mapper.local_table
-        table = self.statement.table
-        return table.element if isinstance(table, Alias) else table
+        return _without_alias(self.statement.table)
 
     @cached_property
     def table(self) -> Any:
@@ -176,11 +177,14 @@ class Write:
 
     @cached_property
     def other_tables(self) -> set[Any]:
-        """The tables that it writes in addition to the first: UPDATE a, b SET a.x = 1, b.y = 2."""
+        """The other tables that it writes, also by aliases: UPDATE a, b SET a.x = 1, b.y = 2."""
+        if self.way is not Way.UPDATE:
+            return set()
         names = set(chain.from_iterable(self.values.rows))  # MySQL has such statements
         found = {getattr(name, "table", None) for name in names} - {None, self.source}
-        # also of an aliased()
-        return found if self.mapper is None else found.difference(own_tables(self.mapper))
+        if self.mapper is not None:  # also of an aliased()
+            found.difference_update(own_tables(self.mapper))
+        return {*map(_without_alias, found)}
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -192,6 +196,10 @@ class Write:
     def schema_options(self) -> Mapping[str, Any]:
         """The execution options that a SELECT needs to read the same tables."""
         return schema_translation(self.statement.get_execution_options())
+
+
+def _without_alias(table: Any) -> Any:
+    return table.element if isinstance(table, Alias) else table
 
 
 class Link(NamedTuple):
@@ -266,8 +274,7 @@ class Target(NamedTuple):
     def identity(self, row: Row) -> Identity | None:
         """Return the primary key of a row, if the row has a plain value for it."""
         key = tuple(literal(row.get(name), row) for name in self.key)
-        plain = key and not any(v is None or isinstance(v, ClauseElement) for v in key)
-        return key if plain else None
+        return key if key and is_plain(key) else None
 
     def attribute_of(self, column: Any) -> str:
         """Return the name of the attribute that maps a column, or the column's own name."""
@@ -339,6 +346,11 @@ def literal(value: Any, row: Row) -> Any:
     return value if value.required else value.effective_value
 
 
+def is_plain(values: Iterable[Any]) -> bool:
+    """Return whether Python knows each of these values, and none is NULL."""
+    return not any(value is None or isinstance(value, ClauseElement) for value in values)
+
+
 def targets_of(write: Write, elsewhere: Collection[Any] = ()) -> tuple[Target, ...]:
     """Return the targets of a write.
 
@@ -366,12 +378,8 @@ def targets_here(session: Session, write: Write) -> tuple[Target, ...]:
 def _tables_elsewhere(session: Session, write: Write) -> Collection[Any]:
     """Return the write's tables that only share the name of a document's table."""
     statement, mapper = write.statement, write.mapper
-    written = [statement.table]
-    if write.way is Way.UPDATE:  # MySQL: UPDATE a, b SET a.x = 1, b.y = 2
-        names = chain.from_iterable(write.values.rows)
-        written += (name.table for name in names if hasattr(name, "table"))
-    bases = (table.element if isinstance(table, Alias) else table for table in written)
-    others = [base for base in dict.fromkeys(bases) if is_other_object(base)]
+    tables = {_without_alias(statement.table), *write.other_tables}
+    others = [*filter(is_other_object, tables)]
     if not others or write.by_key:
         elsewhere = mapper is not None and is_class_elsewhere(session, mapper)
         return [write.named] if elsewhere else ()

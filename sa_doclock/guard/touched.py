@@ -82,14 +82,14 @@ class TouchedRows(NamedTuple):
 def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> TouchedRows | None:
     """Return the rows of the target that the statement is about to write.
 
-    They are the rows of its own WHERE if the statement names the one table of the target, or a
-    table that alone shows the documents.  Otherwise they are those of the target's classes that
-    share the key of a row of the written table.  None if no SELECT finds them.
+    They are the rows of its own WHERE, where the statement names the one table of the target.  Else they
+    are those of the target's classes that have the key of a row of the table which the statement writes.
+    None where no SELECT finds them.
 
     :param to_lock: the SELECT will lock, for which it must name the class.
     """
     statement, criteria = write.statement, criteria_of(write.statement)
-    entity = _read_from(write, target, to_lock=to_lock)
+    entity = _read_from(write, target)
     if entity is None or write.entity is not entity:
         where = statement.whereclause
         has_others = isinstance(statement.table, Alias) or (
@@ -110,23 +110,6 @@ def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> Touc
     )
 
 
-def _read_from(write: Write, target: Target, *, to_lock: bool) -> Any:
-    """Return the class or table in which the statement's own WHERE finds the rows, or None."""
-    if _is_direct(write, target):
-        return write.table if target.mapper is None else target.mapper.class_
-    alone = not to_lock and _tells_alone(write, target)
-    return write.table if alone else None
-
-
-def _tells_alone(write: Write, target: Target) -> bool:
-    """Return whether each row of the table is one of the target, and shows its document itself."""
-    table = write.table
-    if target.mapper is None or target.of_any_kind or write.source is not table:
-        return False
-    columns = (target.column_of(name, table) for name in target.read)
-    return covers(target, write) and all(other.table is table for other in columns)
-
-
 def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
     """Return the target's rows that share the key of a row of the written table."""
     mapper, table = target.mapper, write.table
@@ -143,16 +126,18 @@ def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
     return TouchedRows(target, entity, (), where, (), write.schema_options)
 
 
-def _is_direct(write: Write, target: Target) -> bool:
-    """Return whether the statement's WHERE finds exactly the rows."""
+def _read_from(write: Write, target: Target) -> Any:
+    """Return the class or table of which the statement's own WHERE finds the rows; None if there is none."""
     mapper, named = target.mapper, write.mapper
     if write.source is not write.table:
-        return False
-    if target.of_any_kind:
-        return True
-    if mapper is None or named is None:
-        return mapper is None or mapper.selectable is write.table
-    return is_of_one_table(mapper) and mapper.isa(named)
+        return None
+    if mapper is None:
+        return write.table
+    if named is None:
+        found = mapper.selectable is write.table
+    else:
+        found = is_of_one_table(mapper) and mapper.isa(named)
+    return mapper.class_ if found or target.of_any_kind else None
 
 
 def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:

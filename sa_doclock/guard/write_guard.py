@@ -129,16 +129,7 @@ class WriteGuard(Refusals):
                 map(WrittenRow, states, repeat(rules), repeat(way))
                 for way, rules, states in to_check
             )
-            FullCheck(self, session, along).check(chain.from_iterable(written))
-
-    def _is_held(
-        self, session: Session, way: Way, rules: WriteRules, state: InstanceState[Any]
-    ) -> bool:
-        """Return whether loaded values show that the documents of this row are locked."""
-        headers = rules.headers_of(session, way, [state])
-        if headers is None:
-            return False
-        return all(map(self.may_write, zip(repeat(rules.entity), headers)))
+            FullCheck(self, along).check(chain.from_iterable(written))
 
     def check_row(self, state: InstanceState[Any], way: Way) -> None:
         """Check one row that a flush has written, and that an error undoes.
@@ -152,7 +143,7 @@ class WriteGuard(Refusals):
         judged = Way.INSERT if state.key is None else way
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
             memory = self.memory
-            memory.written = memory.written or FullCheck(self, self.session(), written=True)
+            memory.written = memory.written or FullCheck(self, written=True)
             memory.written.check([WrittenRow(state, rules, judged)])
         if not rules.keys:
             return  # no header
@@ -170,7 +161,8 @@ class WriteGuard(Refusals):
             header = tuple(map(state.dict.get, rules.direct.foreign_key or ()))
             if self.may_write((rules.entity, header)):
                 return True
-        return self._is_held(self.session(), way, rules, state)
+        headers = rules.headers_of(self.session(), way, [state])
+        return headers is not None and all(map(self.may_write, zip(repeat(rules.entity), headers)))
 
     def _add_header(self, state: InstanceState[Any]) -> None:
         """Record an inserted header: it belongs to this transaction alone."""
@@ -253,25 +245,22 @@ _following = Lock()  # held until the listeners of a followed mapper are in plac
 
 @listen_for_documents
 def _follow(mappers: Collection[Mapper[Any]]) -> None:
-    classes = _classes_of_rows(mappers)  # it may configure mappers, which calls this function again
+    # This may configure mappers, and is called again for them.
+    own = {*chain.from_iterable(mapper.self_and_descendants for mapper in mappers)}
+    tables: set[Any] = {table for mapper in own for table in mapper.tables}
+    tables |= {link.secondary for mapper in own for link in mapper.relationships}
+    by_table = _mappers_by_table()
+    classes = {*mappers, *chain.from_iterable(by_table.get(table, ()) for table in tables)}
     with _following:
-        for mapper in _outermost(classes):
-            if mapper not in _followed:
+        for mapper in classes.difference(_followed):
+            # A subclass of another one has its listeners already.
+            if classes.isdisjoint([*mapper.iterate_to_root()][1:]):
                 _followed.add(mapper)
                 for name, check in _WRITES.items():
                     allow_listening(mapper.self_and_descendants, name)
                     # With retval: otherwise SQLAlchemy adds a wrapper, at the cost of a call per
                     # row.
                     event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
-
-
-def _classes_of_rows(mappers: Collection[Mapper[Any]]) -> set[Mapper[Any]]:
-    """Return these classes, and all others that share a table of their rows."""
-    classes = {*chain.from_iterable(mapper.self_and_descendants for mapper in mappers)}
-    tables: set[Any] = {table for cls in classes for table in cls.tables}
-    tables |= {link.secondary for cls in classes for link in cls.relationships}
-    by_table = _mappers_by_table()
-    return {*mappers, *chain.from_iterable(by_table.get(table, ()) for table in tables)}
 
 
 @mapper_cache
@@ -283,12 +272,6 @@ def _mappers_by_table() -> Mapping[Any, Sequence[Mapper[Any]]]:
     for table in other_objects(found):
         found[mapped_table(table)] += found[table]
     return found
-
-
-def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
-    for mapper in mappers:
-        if not any(above in mappers for above in mapper.iterate_to_root() if above is not mapper):
-            yield mapper
 
 
 def _memory_of(state: InstanceState[Any]) -> GuardMemory | None:

@@ -30,8 +30,8 @@ def refuse_methods_behind(cls: type[Session], ours: type[Session]) -> None:
             if called and name not in overridden:
                 bases = sorted(cls.__bases__, key=lambda base: issubclass(base, ours))
                 raise LockMisuse(
-                    f"{cls.__name__}: {base.__name__}.{name}() would call {min(called)}() of "
-                    f"Session past {ours.__name__}, without its locks and its guard; name "
+                    f"{cls.__name__}: {base.__name__}.{name}() would call Session.{min(called)}() "
+                    f"directly, without the locks and the guard of {ours.__name__}; name "
                     f"{ours.__name__} last: class {cls.__name__}"
                     f"({', '.join(base.__name__ for base in bases)})"
                 )

@@ -214,8 +214,7 @@ class BlockMethods(CoreSession):
         ends = opens or (writes and not inner and self._ends_here())
         document = self._take_or_roll_back(take, opens=opens)
         transaction, blocks = self._context.transaction, self._context.blocks
-        documents = document if isinstance(document, list) else [document]
-        refuse = partial(refuse_after, transaction, documents, self)
+        refuse = partial(refuse_after, transaction, document, self)
         try:
             if writes:
                 self._context.blocks = (*blocks, refuse)

@@ -140,7 +140,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
                 self._part_options = usual
         super().__init__(*args, options=options, **kwargs)
         if self._part_options not in OF_DOCUMENTS_ALONE:
-            _ = self._context  # made now, so that wrong options are refused here
+            _ = self._context  # created now, to refuse wrong options
 
     def _make_context(self) -> LockContext:
         """Create this session's context, and install its parts.

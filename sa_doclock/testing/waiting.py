@@ -72,7 +72,7 @@ def wait_until_blocked(
             if look.finds_wait():
                 return
             if time.monotonic() >= end:
-                raise AssertionError(f"the waiter does not wait for the holder after {timeout:g} s")
+                raise AssertionError(f"the waiter did not wait for the holder within {timeout:g} s")
             threading.Event().wait(pause)
             pause = NEXT_LOOK
     finally:
@@ -84,7 +84,7 @@ class _Side:
     def __init__(self, name: str, who: Any) -> None:
         who = getattr(who, "sync_session", who)
         if not isinstance(who, (LockingSession, Connection)):
-            raise TypeError(f"the {name} must be a session of ours or a Connection, not {who!r}")
+            raise TypeError(f"the {name} must be a LockingSession or a Connection, not {who!r}")
         self._who = who
 
     def connections(self) -> Sequence[Connection]:
@@ -129,10 +129,10 @@ class _Look:
         if locks_database(engine):
             return self._waits_for_file(engine)
         if monitoring_of(engine) is None:
-            raise LockNotSupported(f"nobody tells who waits on {product_of(engine.dialect)}")
+            raise LockNotSupported(f"no lock waits are known on {product_of(engine.dialect)}")
         blockers = self._servers.blockers(engine)
         if blockers is None:
-            raise LockNotSupported("the account may not read who waits: see lock_waits()")
+            raise LockNotSupported("the account cannot see lock waits: see lock_waits()")
         found = blocked_by(self._waiter.ids(), blockers)
         return bool(found if self._holder is None else found & self._holder.ids())
 

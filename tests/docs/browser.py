@@ -71,7 +71,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 class _Server(http.server.ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """Say nothing: a browser that goes on to the next page closes its connections."""
+        """Print nothing: a browser that opens the next page closes its connections."""
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def served(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def chromium(profile: Path, **options: Any) -> Iterator[Any]:
-    """Start a headless Chromium with a profile of its own; give its playwright context."""
+    """Start a headless Chromium with its own profile; yield its playwright context."""
     path = os.environ.get("SA_DOCLOCK_TEST_CHROMIUM") or next(
         (found for name in NAMES if (found := shutil.which(name))), None
     )

@@ -59,13 +59,13 @@ CURES: Final[Mapping[str, str]] = {
     "the server is ..., to which": "use the dialect of SQLAlchemy that the vendor names",
     "SQLite locks the file": "leave out SkipLocked; use `NoWait`, or one worker",
     "... is read from a": "lock the entity that is mapped to the table",
-    "explain_lock() cannot take": "look at the statement with `echo=True` of the engine",
+    "explain_lock() cannot remove": "look at the statement with `echo=True` of the engine",
     "a do_orm_execute listener has added ...": "let the listener leave statements that lock alone",
     "lock_waits() is not supported on ...: it has": "ask a database with a server, or the [checklist](hangs.md)",
     "lock_waits() does not support": "look at the views of that product",
     "lock_waits() ...": "grant the privilege that the text names, or look at the product's own views",
-    "nobody tells who waits": "use a database that [tells it](monitoring.md)",
-    "the account may not read who waits": "grant the privilege that [monitoring]"
+    "no lock waits are known": "use a database that [lists them](monitoring.md)",
+    "the account cannot see lock waits": "grant the privilege that [monitoring]"
     "(monitoring.md) names",
     "the transaction had started before": "take the lock before any other statement of the transaction",
     "SkipLocked needs a transaction at": "make the engine with one of these levels",
@@ -85,7 +85,7 @@ _DEFAULT: Final = "give what the text asks for"
 _OF_ARGUMENTS: Final = ("ValueError", "TypeError")
 
 _VERBS = (
-    "add|alter|ask|begin|bind|call|change|claim|connect|end|execute|expunge|flush|fork|give|have|hint|keep|leave|"
+    "add|alter|ask|begin|bind|call|change|claim|connect|do not|end|execute|expunge|flush|fork|give|have|hint|keep|leave|"
     "let|load|lock|look|make|map|migrate|name|open|page|pass|read|remove|roll|run|say|select|set|show|switch|take|"
     "try|use|wait|decorate|reload|enter"
 )
@@ -151,7 +151,7 @@ def _request(lock: LockOptions, seconds: float | None) -> LockRequest:
 
 
 def _text_of(node: ast.expr, where: str) -> str:
-    """Return the text that an expression makes, with ``...`` for what is not known before."""
+    """Return the text of an expression, with ``...`` for what is known only at run time."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):

@@ -39,7 +39,7 @@ LOCKS: Final[Mapping[str, LockOptions]] = {
 """The locks that a session asks for; another one holds any of these but the last."""
 
 Matrix = Mapping[str, Mapping[str, bool]]
-"""By what is held, and by what is asked for: whether it has to wait."""
+"""By the held lock and the requested lock: whether the request has to wait."""
 
 
 class Base(DeclarativeBase):

@@ -31,12 +31,12 @@ def description(path: Path) -> str:
 
 
 def relative_links(text: str) -> list[str]:
-    """Return the targets that lead nowhere on PyPI's page, which has no files beside it."""
+    """Return the targets that lead nowhere on PyPI's page, which has no other files."""
     return [link for link in links(text) if not link.startswith("https://")]
 
 
 def main(paths: list[str]) -> int:
-    """Print what is wrong with the files; return the exit status."""
+    """Print the faults of the files; return the exit status."""
     status = 0
     for path in paths:
         text = description(Path(path))

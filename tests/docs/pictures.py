@@ -99,7 +99,7 @@ def svg_of(name: str) -> str:
 def _for_both_schemes(light: str, dark: str) -> str:
     """Return the light picture with the colours of the dark one for readers who prefer it dark.
 
-    Its fonts are those of the reader: a page of the docs loads nothing from another server.
+    It uses the reader's fonts: a page of the docs loads nothing from another server.
     """
     rules = re.findall(r"^ *(\.\S+-r\d+ \{.*\})$", dark, re.MULTILINE)
     rules += [

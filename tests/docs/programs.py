@@ -1,4 +1,4 @@
-"""Runs Python in a folder of its own, as a reader of the pages does."""
+"""Runs Python in a separate folder, as a reader of the pages does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def python_environment() -> dict[str, str]:
 
 @contextmanager
 def empty_database(database: Database) -> Iterator[sa.URL]:
-    """Make a database beside that of the test, with nothing in it; give its URL, and drop it.
+    """Create a second, empty database; yield its URL, and drop it.
 
     The database of the test may have tables that other tests have kept.
     """
@@ -91,7 +91,7 @@ class NotAsPromised(AssertionError):
 
 
 def in_order(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Yield the blocks as they are to be run: in order, each after the one that it needs."""
+    """Yield the blocks in the order in which to run them: each after the block that it needs."""
     blocks = list(blocks)
     named = {block.name: block for block in blocks if block.name}
     done: set[int] = set()
@@ -103,7 +103,7 @@ def in_order(blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 def libraries_of(blocks: Iterable[Block]) -> dict[Block, str | None]:
-    """Return the library that each sample needs: by its imports, or by those of what it needs."""
+    """Return the library that each sample needs, by its imports and those of the blocks it needs."""
     blocks = list(blocks)
     imported = {block: _library(block) for block in blocks}
     named = {block.name: imported[block] for block in blocks if block.name}
@@ -116,7 +116,7 @@ def _library(block: Block) -> str | None:
 
 
 def missing_for(library: str) -> list[str]:
-    """Return what is not installed of all that a sample of this library needs."""
+    """Return the packages that a sample of this library needs and that are not installed."""
     return [name for name in LIBRARIES[library] if importlib.util.find_spec(name) is None]
 
 

@@ -138,7 +138,7 @@ def _rows(title: str, lock: LockOptions, seconds: float | None = None) -> Iterat
 
 
 def _cell(database: str, lock: LockOptions, seconds: float | None = None) -> str:
-    """Say what makes the lock: the isolation level, what is sent first, what is in the SELECT."""
+    """Name what makes the lock: the isolation level, the statement before it, the words in the SELECT."""
     reported = _statements_of(database, lock, _takes(lock, seconds))
     if not reported.statements:
         return "LockNotSupported"

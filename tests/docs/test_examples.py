@@ -206,7 +206,7 @@ def served(folder: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_the_readme_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its commands, one after the other, while the shop goes on; an order that it has is still there."""
+    """Its commands, one after the other, while the shop runs; an order that it had is still there."""
     httpx = pytest.importorskip("httpx", reason="THE SHOP DID NOT RUN: pip install httpx")
     pytest.importorskip("uvicorn", reason="THE SHOP DID NOT RUN: pip install uvicorn")
     for name in ("SHOP_URL", "SHOP_TEST_URL"):
@@ -244,7 +244,7 @@ AFTER = "after "
 
 
 def pytest_says_tutorial(folder: Path) -> str:
-    """Run the tests of the folder as the page says, and return what is printed."""
+    """Run the tests of the folder as the page says, and return the output."""
     done = run_python(folder, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly")
     return done.stdout + done.stderr
 

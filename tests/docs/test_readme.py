@@ -1,4 +1,4 @@
-"""The README and docs/ are true: their samples run, their tables are those of the code."""
+"""The README and docs/ are true: their samples run, their tables agree with the code."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
 
 
 def forget_classes(kept: Collection[Mapper[Any]]) -> None:
-    """Have only these classes mapped: those of one page map the tables of another by their names."""
+    """Forget all other classes: two pages may map tables of the same name."""
     for registry in {one.registry for one in [*all_mappers()] if one not in kept}:
         registry.dispose()
 
@@ -190,7 +190,7 @@ def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
         assert not anchor or anchor in headings(target.read_text(encoding="utf-8")), link
 
 
-#: What CONTRIBUTING.md and the page on dialects name beside what users import.
+#: What CONTRIBUTING.md and the page on dialects name besides what users import.
 INTERNAL = {
     *("LockCall", "LockPlan", "LockRequest", "LockTarget"),
     *("LockMonitoring", "LockStatements", "LockStrategy", "LockWaits"),

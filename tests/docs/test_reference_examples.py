@@ -87,7 +87,7 @@ NOT_RUN = {
 
 
 def functions() -> Iterator[str]:
-    """Yield the public functions, the methods of LockingSession, and those of DocumentGate."""
+    """Yield the public functions, and the methods of LockingSession and DocumentGate."""
     for name in (*public_names(), "DocumentGate.run", "DocumentGate.async_run"):
         if not isinstance(operator.attrgetter(name)(sa_doclock), type):
             yield name
@@ -128,7 +128,7 @@ def test_its_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_each_time_has_its_unit() -> None:
-    """A parameter that the docstring leaves out is that of the function which the docstring names."""
+    """A parameter that the docstring omits is documented at the function that it names."""
     without = []
     for name in (*public_names(), "DocumentGate.run"):
         found = operator.attrgetter(name)(sa_doclock)

@@ -353,7 +353,7 @@ def test_the_search_finds_each_recipe(url: str, tmp_path: Path) -> None:
     with chromium(tmp_path, viewport=DESKTOP) as context:
         page = context.pages[0]
         for asked in RECIPES.items():
-            page.goto(urljoin(url, "index.html"))  # anew: no result is that of another question
+            page.goto(urljoin(url, "index.html"))  # again: no result is of an earlier question
             page.wait_for_function(ASK_FOR_A_RECIPE, arg=[*asked], polling=1000, timeout=30_000)
 
 
@@ -364,7 +364,7 @@ def test_the_search_finds_the_page_of_each_question(url: str, tmp_path: Path) ->
     with chromium(tmp_path, viewport=DESKTOP) as context:
         page = context.pages[0]
         for words, pages in QUESTIONS.items():
-            page.goto(urljoin(url, "index.html"))  # anew: no result is that of another question
+            page.goto(urljoin(url, "index.html"))  # again: no result is of an earlier question
             options: Any = {"arg": words, "polling": 500, "timeout": 30_000}
             found = page.wait_for_function(FIRST_THREE, **options).json_value()
             if not any(path.endswith(f"/{name}") for path in found for name in pages):

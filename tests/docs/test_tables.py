@@ -34,7 +34,7 @@ def test_the_page_has_22_idioms() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# tests/sql/evidence.md says of each claim what it rests on: the letters are those of the tests behind it.
+# tests/sql/evidence.md names the evidence of each claim: the letters stand for kinds of tests.
 
 PAGE = "docs/mssql.md"
 CLAIMS_PAGE = "tests/sql/evidence.md"
@@ -52,7 +52,7 @@ LETTERS = {
     "sql/tds/": "W",
 }
 OF_OTHERS = frozenset("BMQ")
-"""The letters of what is no test of ours: another server, documentation, probes of others."""
+"""The letters of evidence that is no test of ours: another server, documentation, others' probes."""
 _FILE = re.compile(r"`([\w/]+\.py)`")
 
 
@@ -156,7 +156,7 @@ def test_the_queries_of_its_page_run(database: Database) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The pictures in docs/pictures are what their scripts draw, and show what is so today.
+# The pictures in docs/pictures are what their scripts draw today.
 
 
 def words_of(svg: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Alembic: a migration that changes data locks the documents, while the program goes on."""
+"""Alembic: a migration that changes data locks the documents, while the program continues."""
 
 from __future__ import annotations
 

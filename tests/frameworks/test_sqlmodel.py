@@ -32,7 +32,7 @@ FOR_UPDATE = LockOptions.ForUpdate
 
 
 class Base(SQLModel, registry=registry()):
-    """Of a registry of its own: the samples of the page have classes of the same names."""
+    """Of a separate registry: the samples of the page have classes of the same names."""
 
 
 @document(parts=("lines",))

@@ -83,7 +83,7 @@ def test_a_wait_behind_another_waiter_is_seen(
     third.result()
 
 
-@pytest.mark.not_databases("sqlite", "mssql")  # where UPDLOCK is granted beside a reader's S lock
+@pytest.mark.not_databases("sqlite", "mssql")  # where UPDLOCK is granted next to a reader's S lock
 def test_a_writer_waits_for_a_reader(alice: Actor[Session], bob: Actor[Session]) -> None:
     alice.does(lock_shared)
     bob.does(lock_shared)

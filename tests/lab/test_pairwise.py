@@ -14,6 +14,7 @@ import pytest
 
 from lab.mutation.points import SWITCHES, Switches, mutated, places
 from lab.running.pairwise import cover, select
+from tests.plugin import is_own_logic
 
 
 def table(*sizes: int) -> dict[str, frozenset[object]]:
@@ -53,7 +54,9 @@ def test_of_two_columns_all_rows_are() -> None:
 INNODB = {"mysql", "mariadb"}
 
 
-def databases_of_tests(path: Path, *marks: pytest.Mark, tests: int) -> dict[str, set[str]]:
+def databases_of_tests(
+    path: Path, *marks: pytest.Mark, tests: int, own_logic: bool = False
+) -> dict[str, set[str]]:
     """Return the databases that are selected for each of these tests of one file, all alike."""
     items: list[Any] = [
         SimpleNamespace(
@@ -65,7 +68,7 @@ def databases_of_tests(path: Path, *marks: pytest.Mark, tests: int) -> dict[str,
         for test in range(tests)
         for database in ("postgresql", *INNODB)
     ]
-    selected: Any = select(items, lambda _: False)
+    selected: Any = select(items, lambda _: own_logic)
     ids = ((item.nodeid.partition("[")[0], item.callspec.params["database"]) for item in selected)
     grouped: Iterator[tuple[str, Any]] = itertools.groupby(ids, lambda one: one[0])
     return {test: {database for _, database in found} for test, found in grouped}
@@ -78,6 +81,31 @@ def test_mysql_and_mariadb_take_turns_and_each_file_has_both(tmp_path: Path) -> 
     assert all("postgresql" in found and len(found & INNODB) == 1 for found in many.values())
     assert all(3 < sum(one in found for found in many.values()) < 17 for one in INNODB)
     assert databases_of_tests(file, tests=1) == {"test_any.py::test_0": {"postgresql", *INNODB}}
+
+
+def test_own_logic_runs_on_any_database_and_each_file_on_all(tmp_path: Path) -> None:
+    file = tmp_path / "test_any.py"
+    file.write_text("")
+    many = databases_of_tests(file, tests=20, own_logic=True)
+    assert len(many) == 20
+    assert {len(found) for found in many.values()} == {1}
+    assert set().union(*many.values()) == {"postgresql", *INNODB}
+
+
+@pytest.mark.parametrize(
+    ("path", "marker", "own_logic"),
+    [
+        ("tests/integration/guard/test_any.py", None, True),
+        ("tests/integration/locking/test_any.py", None, False),
+        ("tests/integration/locking/test_any.py", pytest.mark.own_logic, True),
+        ("tests/unit/guard/test_any.py", None, False),
+    ],
+)
+def test_a_folder_or_a_marker_says_that_it_is_own_logic(
+    path: str, marker: object, own_logic: bool
+) -> None:
+    item: Any = SimpleNamespace(nodeid=f"{path}::test", get_closest_marker=lambda _: marker)
+    assert is_own_logic(item) is own_logic
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from lab.programs.table import read_results, read_verdicts, without_verdict
 from lab.versions.components import COMPONENTS
 from lab.versions.result import Result, load
 from lab.versions.table import in_words, release_of, releases, table
-from sa_doclock.tools.doctor import mariadb, mysql, postgresql, sqlite
+from sa_doclock.dialects import mariadb, mysql
+from sa_doclock.tools.doctor import postgresql, sqlite
 from tests.docs.pages import text_of
 from tests.support.rows import rows
 

@@ -289,7 +289,7 @@ def work(program: Any) -> int:
     return int(mine.epoch)
 
 
-def load_leader(program: Any) -> None:
+def write_by_forty_leaders(program: Any) -> None:
     answers = at_once([partial(work, program)] * 40, CheckoutLost)
     assert without(CheckoutLost, of=answers)
     with program.Session() as session:
@@ -301,7 +301,7 @@ def load_leader(program: Any) -> None:
 def test_who_leads_no_more_writes_no_more(recipe: Recipe) -> None:
     program = recipe("leader")
     first_leader(program)
-    load_leader(program)
+    write_by_forty_leaders(program)
 
 
 def test_of_many_that_ask_one_leads(recipe: Recipe) -> None:
@@ -335,4 +335,4 @@ def test_after_the_lease_of_one_that_was_killed_another_leads(
 def test_without_the_epoch_it_goes_wrong(recipe: Recipe) -> None:
     program = recipe("leader", UNLOCKED_LEADER)
     first_leader(program)
-    assert breaks(lambda: load_leader(program))
+    assert breaks(lambda: write_by_forty_leaders(program))

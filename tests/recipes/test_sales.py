@@ -25,7 +25,7 @@ from tests.recipes.load import WORKERS, at_once, breaks, start, without
 from tests.support.databases import Database
 
 # --------------------------------------------------------------------------------------------------
-# A flash sale: as many tickets as seats, each with a number of its own.
+# A flash sale: as many tickets as seats, each with its own number.
 
 SEATS, CALLERS, MANY = 50, 64, 2000
 UNLOCKED = """\
@@ -147,7 +147,7 @@ def test_without_it_goes_wrong(recipe: Recipe, what: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Many tenants: order 1 of each is a row of its own, for locks as for totals.
+# Many tenants: order 1 of each is its own row, for locks as for totals.
 
 TENANTS = ("ann", "bob")
 TIMES = 20

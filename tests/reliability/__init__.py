@@ -1,6 +1,6 @@
 """A table of what was injected and survived: any test adds a row, pytest prints the table.
 
-A test asks for the fixture ``reliability`` and counts in a row of its own; for the fixture
+A test asks for the fixture ``reliability`` and counts in its own row; for the fixture
 ``soak``, which says how long it may take; and bears the mark ``soak`` if ``make soak`` runs it.
 """
 

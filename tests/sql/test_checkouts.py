@@ -172,5 +172,5 @@ def test_a_statement_without_a_lock_stays_as_it_is(statement: str) -> None:
     ],
 )
 def test_a_lock_that_cannot_be_taken_out_is_not_sent(statement: str) -> None:
-    with pytest.raises(LockNotSupported, match="cannot take the lock out"):
+    with pytest.raises(LockNotSupported, match="cannot remove the lock"):
         without_lock(statement)

@@ -173,7 +173,7 @@ def test_each_driver_locks(connect: Callable[[Script], Engine]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# SET LOCK_TIMEOUT, which stays with the connection: in a batch of its own, or put back.
+# SET LOCK_TIMEOUT, which stays with the connection: in a separate batch, or put back.
 #
 # The server is scripted: that it waits for so long is not proved here.
 

@@ -1,4 +1,4 @@
-"""Sessions that act side by side, each in a thread of its own, one step at a time.
+"""Sessions that act side by side, each in its own thread, one step at a time.
 
 A test is the director: it says who takes which step and when. A step that ought to wait for a lock
 is *started*, and the test goes on when the server says that it waits (tests/support/waits.py).

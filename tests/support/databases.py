@@ -223,7 +223,7 @@ class Database:
         return self._poller
 
     def kept(self) -> Database:
-        """Return the same database with engines of its own, for what outlasts the test."""
+        """Return the same database with separate engines, for what outlives the test."""
         ways = {"direct_url": self.direct_url, "standby_url": self.standby_url}
         return Database(self.column, self.url, self.version, **ways)
 

@@ -1,4 +1,4 @@
-"""Code in a process of its own that has imported SQLAlchemy, and nothing of ours.
+"""Code in a separate process that has imported SQLAlchemy, and nothing of ours.
 
 Each is forked from one process: to start Python and to import SQLAlchemy takes longer than such a test.
 """
@@ -65,7 +65,7 @@ class FreshProcesses:
         self._process = process
 
     def run(self, code: str) -> Ended:
-        """Run the code in a process of its own, to its end."""
+        """Run the code in a separate process, to its end."""
         if self._process is None:
             return _started(f"{_SQLALCHEMY}\n{code}")
         assert self._process.stdin

@@ -59,7 +59,7 @@ def skip_server_cursor(column: str) -> None:
 class Poolers:
     """The poolers, by their columns of the matrix: PgBouncer in front of the server of the run.
 
-    pgpool-II has servers of its own, a primary and a standby.
+    pgpool-II has separate servers, a primary and a standby.
     """
 
     def __init__(self, config: pytest.Config) -> None:

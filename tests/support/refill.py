@@ -77,7 +77,7 @@ class Refill:
         """Describe the tables.
 
         :param rows: in an order that foreign keys allow.
-        :param first: what is executed before anything is deleted.
+        :param first: statements to execute before the deletes.
         """
         deletes = [table.delete() for table in reversed(metadata.sorted_tables)]
         inserts = [

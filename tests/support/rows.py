@@ -21,7 +21,7 @@ def rows(
 ) -> Callable[[Test], Test]:
     """Run a test with each of these values, within one item.
 
-    All rows run; the failure names those that have failed.  The arguments are those of
+    All rows run; the failure names the rows that failed.  The arguments are those of
     ``pytest.mark.parametrize``.  The fixtures are made once, for all rows.
     """
     wanted = [name.strip() for name in names.split(",")] if isinstance(names, str) else [*names]

@@ -157,7 +157,7 @@ def test_the_rest_of_the_arguments_is_as_ever(
 #: Its name is the package's; above it are a space, a hidden folder, and the names of other folders.
 CLONE = Path(".hidden", "my site-packages", "site-packages", "tests", "sa_doclock")
 
-#: Those that tell the program's files from ours, or from those of SQLAlchemy.
+#: Tests that tell the program's files from ours, or from SQLAlchemy's.
 TESTS_ANY_CLONE = (
     "tests/docs/test_examples.py",
     "tests/integration/locking/transactions/test_call_budget.py",

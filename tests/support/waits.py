@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from tests.support.actors import PATIENCE, Actor, Step
 from tests.support.databases import Database
 
-#: Who waits for whom, both as the ids that the server gives to connections.
+#: Waiter and holder, both as the server's connection ids.
 _WAITS: Mapping[str, str] = {
     "postgresql": "SELECT pid, unnest(pg_blocking_pids(pid)) FROM pg_stat_activity",
     # Row locks, then named locks (GET_LOCK), which the server lists among the metadata locks;
@@ -133,7 +133,7 @@ def waits_at(database: Database) -> set[tuple[int, int]]:
     query = _WAITS_OF_NAMES if database.pooled else _WAITS[database.name]
     with database.poller().connect() as connection:
         rows = connection.execute(sa.text(query))
-        # MySQL has no id for the threads of its own, and for those that have just ended.
+        # MySQL has no id for its own threads, and for threads that have just ended.
         return {
             (int(one), int(other)) for one, other in rows if one is not None and other is not None
         }

@@ -106,7 +106,7 @@ COMPOSITION = "all, delete-orphan"
 
 
 class World:
-    """A registry of its own; when the test is over, none of its classes is mapped."""
+    """A separate registry; when the test is over, none of its classes is mapped."""
 
     def __init__(self) -> None:
         self.registry = registry()

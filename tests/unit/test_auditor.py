@@ -28,7 +28,7 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_auditor(code: str, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own that finds no doclock_audit."""
+    """Run code in a separate process that finds no doclock_audit."""
     code = f"import sys; sys.modules['doclock_audit'] = None; {code}"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],

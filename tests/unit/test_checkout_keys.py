@@ -43,7 +43,7 @@ class Code(sa.TypeDecorator[str]):
 
 
 class Plain(sa.TypeDecorator[int]):
-    """A type without a conversion of its own."""
+    """A type without its own conversion."""
 
     impl = sa.Integer
     cache_ok = True

@@ -289,7 +289,7 @@ def test_a_flush_that_is_only_warned_of(engine: Engine, change: Callable[..., No
 
 
 class Shop:
-    """Orders, of which each has a line with a tax and a tag of its own."""
+    """Orders, of which each has a line with a tax and its own tag."""
 
     def __init__(self, world: World, path: Path) -> None:
         meta = world.registry.metadata

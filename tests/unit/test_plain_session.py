@@ -222,7 +222,7 @@ OWN = {
 
 @pytest.fixture
 def outcome(filled: Path, tmp_path: Path) -> Callable[..., Outcome]:
-    """Use a session on a file of its own; return what came out, and all that was sent."""
+    """Use a session on a separate file; return what came out, and all that was sent."""
 
     def use(kind: type[Session], act: Callable[[Session], Any], **options: Any) -> Outcome:
         path = shutil.copy(filled, tmp_path / f"{kind.__name__}.db")
@@ -371,7 +371,7 @@ def test_a_session_that_is_never_used_is_as_small_as_one_of_sqlalchemy() -> None
 def test_a_session_that_has_locked_and_committed_keeps_little(
     fresh: FreshProcesses, tmp_path: Path
 ) -> None:
-    # In a process of its own: each listener of another test to all sessions takes room in each.
+    # In a separate process: each listener of another test to all sessions takes room in each.
     ended = fresh.run(f"""if True:
         import sqlalchemy as sa
         from sqlalchemy.orm import Session, declarative_base

@@ -103,7 +103,7 @@ def test_a_base_that_would_go_past_it_is_refused_behind_it(
     with pytest.raises(LockMisuse) as caught:
         type("AppSession", (LockingSession, base), {})
     text = caught.value.args[0]
-    assert f".{method}() would call {called}() of Session past LockingSession" in text
+    assert f".{method}() would call Session.{called}() directly, without the locks" in text
     assert text.endswith(
         f"name LockingSession last: class AppSession({base.__name__}, LockingSession)"
     )

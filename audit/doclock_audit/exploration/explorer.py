@@ -114,7 +114,7 @@ def explore(
     check_functions(first=first, second=second, before=before)
     check_function("invariant", invariant, "of the two outcomes, or without arguments")
     if order is not None and not set(order) <= {"1", "2"}:
-        raise ValueError(f'order must be as in "1221", not {order!r}')
+        raise ValueError(f'order must consist of 1 and 2, as "1221", not {order!r}')
     if orders < 1:
         raise ValueError(f"orders must be at least 1, not {orders!r}")
     explorer = Explorer(

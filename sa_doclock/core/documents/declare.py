@@ -419,8 +419,8 @@ def _refuse_two_headers(root: Mapper[Any], ours: Part) -> None:
             if same and other is not root:
                 raise _error(
                     (root,),
-                    f"the part {ours.path!r}, {ours.detail.class_.__name__}, is {theirs.path!r} "
-                    f"of {other.class_.__name__} already: a part has one header",
+                    f"the part {ours.path!r}, {ours.detail.class_.__name__}, already belongs to "
+                    f"{other.class_.__name__} as {theirs.path!r}: a part has one header",
                 )
 
 

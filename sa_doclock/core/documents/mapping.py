@@ -51,8 +51,8 @@ def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
             if _cleared is started:
                 return found
         raise RuntimeError(
-            "mappers were configured, or documents declared, each time that a mapper was looked at: a "
-            "listener for after_configured may make new classes each time"
+            "mappers were configured, or documents declared, each time that a mapper was read: a "
+            "listener for after_configured may create new classes each time"
         )
 
     _clear_functions.append(cached.cache_clear)
@@ -93,11 +93,7 @@ def listen_to_mappers() -> None:
     Called at the first use, not on import: importing sa_doclock alone adds no listener.
     """
     event.listen(Mapper, "after_configured", clear_mapper_caches)
-    event.listen(object, "class_uninstrument", _class_uninstrumented, propagate=True)
-
-
-def _class_uninstrumented(_: type[Any]) -> None:
-    clear_mapper_caches()
+    event.listen(object, "class_uninstrument", lambda _: clear_mapper_caches(), propagate=True)
 
 
 def mapper_of(entity: Any) -> Mapper[Any]:

@@ -405,9 +405,9 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
 def _fail(
     target: LockTarget[Any], call: LockCall | None, outer: LockCall | None, error: BaseException
 ) -> None:
-    """End the call that this error has stopped, report it, and put the document into an error of ours.
+    """End the call that this error has stopped, report it, and name the document in our own error.
 
-    :param call: None, or the outer one, where the error came before there was a call.
+    :param call: None, or the outer call, if the error was raised before this call began.
     """
     context, request = target.context, target.request
     if call is not None and call is not outer:
@@ -425,7 +425,7 @@ def _fail(
     if isinstance(error, DocLockError):
         database = database_name(target.session, request.bind_arguments)
         add_document(error, request.entity, request.ident, request.lock, database)
-    if isinstance(error, LockOrderViolation):  # the one misuse that shows under load alone
+    if isinstance(error, LockOrderViolation):  # the only misuse that appears only under load
         instrumentation.report_order_violation(error)
 
 

@@ -39,8 +39,8 @@ def checked_listeners(
         yield
     if not listener.sent:
         raise LockMisuse(
-            "a do_orm_execute listener has answered the statement that locks, or has replaced it "
-            "by one without the lock; let it leave statements with a with_for_update() alone"
+            "a do_orm_execute listener answered the locking statement, or replaced it by one "
+            "without the lock: do not change statements with a with_for_update() there"
         )
 
 

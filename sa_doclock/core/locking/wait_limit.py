@@ -73,7 +73,7 @@ class WaitLimit(NamedTuple):
         if last is not None and last[0]() is strategy and last[1] == left:
             return last[2]
         timed = strategy.waits.timed(statement, self.lock, left)
-        if timed is not statement:  # which would keep itself alive
+        if timed is not statement:  # a cached value would keep its own key alive
             _last[statement] = ref(strategy), left, timed
         return timed
 
@@ -87,7 +87,7 @@ class WaitLimit(NamedTuple):
         run: Callable[[Select[Any]], R],
         first: Select[Any] | None = None,
     ) -> R:
-        """Run the locking statement, with its time limit inlined where the dialect can.
+        """Run the locking statement, with its time limit in the text where the dialect can write it there.
 
         :param first: the statement of the first try, where it is made already.
         :raises LockNotAvailable: the row was held all the time.

@@ -200,7 +200,7 @@ def checked_options(options: Iterable[Any]) -> tuple[ORMOption, ...]:
     checked = tuple(options)
     for option in checked:
         if not isinstance(option, ORMOption):
-            raise TypeError(f"options must be a list of loader options; {option!r} is none")
+            raise TypeError(f"options must be a list of loader options, and {option!r} is not one")
     return checked
 
 

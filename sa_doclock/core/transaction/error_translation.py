@@ -460,11 +460,11 @@ def about_held(state: LockContext, error: F, database: str = "") -> F:
     return error
 
 
-def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Session) -> None:
+def refuse_after(began: LockTransaction, locked: Any, session: Session) -> None:
     """Refuse to save changes made in a locked() block after the end of its lock.
 
     :param began: the transaction in which the block began.
-    :param documents: the objects that the block locked.
+    :param locked: the object that the block locked, or a list of them.
     :raises LockLost: one of its locks is no longer held, and something was changed since.
     """
     state = state_of(session)
@@ -472,10 +472,7 @@ def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Sess
     transaction = state.transaction
     lost: dict[Any, int] = dict.fromkeys((*began.ledger.places, *began.lost), 0)
     if transaction is began:  # a rollback to a savepoint releases some locks
-        given_up = began.given_up
-        states = map(instance_state, documents if given_up else ())
-        keys = [(root_of(each.mapper).class_, each.identity or ()) for each in states]
-        lost = {key: given_up[key] for key in keys if key in given_up}
+        lost = _given_up_of(began, locked if isinstance(locked, list) else [locked])
     place = next((each for each in lost if not transaction.ledger.has(each)), None)
     if place is None:
         return
@@ -489,6 +486,14 @@ def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Sess
     entity, ident = document_of(place)
     add_document(error, entity, ident, began.ledger.lock_at(place), database_name(session, {}))
     raise error
+
+
+def _given_up_of(began: LockTransaction, documents: Iterable[Any]) -> dict[Any, int]:
+    """Return the locks of these objects that a rollback to a savepoint released."""
+    given_up = began.given_up
+    states = map(instance_state, documents if given_up else ())
+    keys = [(root_of(each.mapper).class_, each.identity or ()) for each in states]
+    return {key: given_up[key] for key in keys if key in given_up}
 
 
 def others_text(state: LockContext) -> str:

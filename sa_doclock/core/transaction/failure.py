@@ -90,14 +90,6 @@ MOVES: Final[Mapping[Condition, frozenset[Condition]]] = MappingProxyType(
 """The conditions to which each may change."""
 
 
-def illegal_move(before: Condition, after: Condition) -> RuntimeError:
-    """Return the error of a move that :data:`MOVES` does not allow."""
-    return RuntimeError(
-        f"a transaction that is {before.name} cannot become {after.name}: this is a bug of "
-        f"sa_doclock, not of the program. Roll back, and report it at {REPOSITORY}/issues"
-    )
-
-
 _REFUSING: Final = "refusing"
 _FINAL: Final = frozenset({Condition.COMMITTED, Condition.INHERITED})
 
@@ -157,7 +149,10 @@ class FailingTransaction:
         :raises RuntimeError: the move is not allowed.
         """
         if to is not self.condition and to not in MOVES[self.condition]:
-            raise illegal_move(self.condition, to)
+            raise RuntimeError(
+                f"a transaction that is {self.condition.name} cannot become {to.name}: this is a bug of "
+                f"sa_doclock, not of the program. Roll back, and report it at {REPOSITORY}/issues"
+            )
         vars(self).update(condition=to, failures=failures, **also)
 
     def _note_failures(self, failures: tuple[TransactionFailure, ...]) -> None:

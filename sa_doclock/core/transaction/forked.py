@@ -68,7 +68,7 @@ class ParentTransaction:
         error = LockMisuse(
             f"the session's transaction belongs to process {self.process}, which began it{holds}; "
             f"this is process {os.getpid()}, a fork of it, and nothing was sent. Call rollback() or "
-            "close() here, which drops the connection without a word to the server. Then begin a "
+            "close() here, which drops the connection and sends nothing. Then begin a "
             "transaction of this process, after engine.dispose(close=False)"
         )
         if self._held is not None:
@@ -183,10 +183,6 @@ def _before() -> None:
         _forking[get_ident()] = os.getpid(), sessions
 
 
-def _in_parent() -> None:
-    _forking.pop(get_ident(), None)
-
-
 def _in_child() -> None:
     # A server that forks in C, such as uWSGI, calls only this function.
     process, sessions = _forking.get(get_ident()) or (os.getppid(), all_sessions())
@@ -204,4 +200,8 @@ def _transaction_of(session: Session) -> Any:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(
+        before=_before,
+        after_in_parent=lambda: _forking.pop(get_ident(), None),
+        after_in_child=_in_child,
+    )

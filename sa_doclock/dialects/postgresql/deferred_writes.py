@@ -71,7 +71,7 @@ class PsycopgPipeline(CursorInterceptor):
     commit_sent = False
     _may_commit: Callable[[], bool] | None = None
     _transaction: RootTransaction | None = None
-    """The one that the writes are of."""
+    """The transaction of the waiting writes."""
     _next: KeptWrite | None = None
     _failure: Exception | None = None
     _executes = _listens = _paused = False

@@ -10,6 +10,7 @@ from sqlalchemy import Column
 from sqlalchemy.orm import Mapper, Session
 
 from ...core.documents import HeaderResolver, declares, key_attributes
+from ...core.ledger import place_of
 from ...core.statements import add_lock
 from ...core.transaction import add_document, database_name, make_plan, open_for_lock
 from ...dialects import strategy_for
@@ -39,6 +40,8 @@ def compared_with_checkouts(
         if targets:
             autoflush(session, write.options)
         for target in targets:
+            connection = part.reader.connection(target.root, writes=True)
+            part.reader.check_place(target.root, place_of(connection, write.options))
             written |= _locked(part, target, write)
         part.refuse_taken([key for key in written if not state.ledger.may_write(key)])
     except DocLockError:

@@ -181,6 +181,8 @@ class CheckOuts(SessionPart):
         """
         asked, held = [*filter(None, map(self._asked, documents))], self._read_rows.held
         new = [key for key in asked if key not in held]
+        for entity in dict.fromkeys(entity for entity, _ in new):
+            self.reader.check_place(inspect(entity), self.reader.state.ledger.place_of(entity))
         held |= self._read(new, timed=condition.gives)
         rows = {key: held[key] for key in (asked if again else new)}
         refused = [key for key, row in rows.items() if condition.refuses(row)]

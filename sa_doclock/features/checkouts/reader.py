@@ -9,10 +9,12 @@ from weakref import ref
 from sqlalchemy import Connection, Engine, Table, inspect, update
 from sqlalchemy.orm import Mapper, Session
 
+from ...core.documents import own_table
+from ...core.ledger import RowPlace, place_of
 from ...core.transaction import LockContext
 from ...dialects import levels_for, locking_read_is_latest, strategy_for
 from ...dialects.base import Read
-from ...errors import WrongIsolation
+from ...errors import LockNotSupported, WrongIsolation
 from ...keys import DocumentKey, Identity
 from ...options import LockOptions
 from .key_texts import document_name, read_key, table_name
@@ -51,6 +53,23 @@ class CheckoutReader:
             return Session.connection(session, {"bind": bind})
         arguments = {"mapper": root, "clause": update(self.table)} if writes else {"mapper": root}
         return Session.connection(session, arguments)
+
+    def check_place(self, root: Mapper[Any], place: RowPlace | None) -> None:
+        """Check that the connection's table of check-outs is that of the documents at this place.
+
+        :raises LockNotSupported: a ``schema_translate_map`` of the statement leads to another schema.
+        """
+        if place is None:
+            return
+        own = place_of(self.connection(root)).schemas
+        for table in (own_table(root), self.table):
+            name = table.schema
+            if place.schemas.get(name, name) != own.get(name, name):
+                raise LockNotSupported(
+                    f"the schema_translate_map of the statement names rows in {place}, but check-outs are "
+                    "read with the map of the connection. Set the map there: "
+                    "engine.execution_options(schema_translate_map=...)"
+                )
 
     def select(self, root: Mapper[Any], key: Identity, *, timed: bool) -> Read:
         """Return the SELECT of ``read_one()``, and its parameters."""

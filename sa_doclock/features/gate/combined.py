@@ -117,9 +117,9 @@ class CombinedCommits(GateQueues):
         turn = running.get()
         if turn is not None and not turn.has_ended:
             raise LockMisuse(
-                f"gate.run() of {document_label(call.entity, call.ident)} was called by a function "
-                "of gate.run(), which may run more than once, while this call would save each time; call it when the outer "
-                "gate.run() has returned, or lock the second document by the function's session"
+                f"a function of gate.run() called gate.run() of {document_label(call.entity, call.ident)}: "
+                "the function may run again, and this call would save each time. Call it after the outer "
+                "gate.run() returns, or lock the second document in the function's session"
             )
 
     def _attend(self, call: Call, *, joins: bool) -> None:

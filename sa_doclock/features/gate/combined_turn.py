@@ -201,8 +201,8 @@ class Turn(SessionPart):
         if self._running is not None:
             self._ended = True
             raise LockMisuse(
-                "the transaction is the gate's, which commits it for several functions: leave out "
-                "commit(); flush() and save_changes() may be called"
+                "the gate commits this transaction for several functions: do not call commit(); "
+                "flush() and save_changes() are allowed"
             )
         self._is_sent = True
 
@@ -250,16 +250,8 @@ class Turn(SessionPart):
                 self._run_on_commit()
 
     def _open(self) -> Any:
-        given = self.head.session_factory()
-        session = getattr(given, "sync_session", given)
-        state = state_of(session) if isinstance(session, Session) else None
-        if state is None:
-            raise TypeError(f"gate.run() needs a factory of LockingSessions; it has made {given!r}")
-        if session.in_transaction():
-            raise LockMisuse(
-                "gate.run() needs new sessions, and this one is in a transaction; give it the factory"
-            )
-        self._session, self._state = session, state
+        given, self._session = new_session(self.head.session_factory)
+        self._state = state_of(self._session)
         return given
 
     def _lock(self, note_granted: Callable[[], object]) -> None:
@@ -385,8 +377,8 @@ class Turn(SessionPart):
                 transaction.refuse_failed_commit(whole=True)
         if not self._is_whole():
             raise LockMisuse(
-                "the function has ended the transaction, which is the gate's; leave out commit() "
-                "and rollback(), and raise an error to undo its changes"
+                "the function ended the gate's transaction: do not call commit() or rollback(); to "
+                "undo the function's changes, raise an error"
             )
 
     @property
@@ -475,6 +467,26 @@ class Turn(SessionPart):
             call.turn = None  # last: from here on, another transaction may take the call
         if self.error is not None:  # before any call was taken, or in a listener after COMMIT
             self.head.finish(self.error)
+
+
+def new_session(factory: Callable[[], Any]) -> tuple[Any, Session]:
+    """Return what the factory makes, and the Session in it: that of asyncio has one.
+
+    :raises TypeError: it makes no locking sessions.
+    :raises LockMisuse: the session is in a transaction.
+    """
+    given = factory()
+    session = getattr(given, "sync_session", given)
+    if not isinstance(session, Session) or state_of(session) is None:
+        raise TypeError(
+            f"gate.run() needs a factory of LockingSessions, and this one made {given!r}"
+        )
+    if session.in_transaction():
+        raise LockMisuse(
+            "gate.run() needs new sessions, but the factory returned one in a transaction: make a new one "
+            "in each call"
+        )
+    return given, session
 
 
 def _is_of_write(error: Exception) -> bool:

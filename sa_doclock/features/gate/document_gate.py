@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import closing
+from contextvars import copy_context
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
+
+from sqlalchemy import update
+from sqlalchemy.orm import Mapper
 
 from ...checkout_info import Checkout
 from ...core.documents import document_key, identity_of, mapper_of
+from ...core.ledger import place_of
 from ...functions import call_checked, check_function
 from ...options import LockOptions, LockTimeout, check_positive, check_wait
 from .combined import CombinedCommits
-from .combined_turn import Call
+from .combined_turn import Call, new_session
+
+_KNOWN: Final = ("sa_doclock.", "sqlalchemy.")
+# Contextvars that no program chooses a database by: ours, and that of Python's decimal module.
+_NO_TENANT: Final = ("sa_doclock", "decimal_context")
 
 SecondSession = Literal["refuse", "allow"]
 S = TypeVar("S")
@@ -166,7 +176,7 @@ class DocumentGate:
         if lock_timeout is not None:
             seconds = check_wait(LockOptions.ForUpdate, lock_timeout)[1] or 0.0
         return Call(
-            key=(CombinedCommits, loop, session_factory, document),
+            key=(CombinedCommits, loop, session_factory, _place(session_factory, mapper), document),
             shared=False,
             next_may_follow=self.next_waits_at_server,
             session_factory=session_factory,
@@ -181,6 +191,26 @@ class DocumentGate:
 
     def __repr__(self) -> str:
         return f"<DocumentGate: {self.waiting} waiting, {len(self._queues.documents)} documents>"
+
+
+def _place(factory: Any, mapper: Mapper[Any]) -> object:
+    """Return where this caller's sessions have the rows: a factory may choose the tenant by a ContextVar.
+
+    None for a sessionmaker, which has one place, unless its class has code of the program for it.
+    """
+    if all(variable.name.startswith(_NO_TENANT) for variable in copy_context()):
+        return None
+    if hasattr(factory, "kw") and type(factory).__module__.startswith(_KNOWN):
+        made = factory.class_
+        sync = factory.kw.get("sync_session_class") or getattr(made, "sync_session_class", made)
+        code = made.__init__, sync.__init__, sync.get_bind
+        if all(function.__module__.startswith(_KNOWN) for function in code):
+            return None
+    _, session = new_session(factory)
+    with closing(session):
+        bind = session.get_bind(mapper, clause=update(mapper.class_))
+        engine, schemas = place_of(bind, getattr(session, "execution_options", {}))
+    return engine.pool, frozenset(schemas.items())
 
 
 def queues_of(gate: DocumentGate) -> CombinedCommits:

@@ -6,13 +6,13 @@ import json
 from dataclasses import asdict
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 from sqlalchemy.exc import ArgumentError
 
 from ...options import LockOptions
-from ..explain import LockExplanation, explain_lock
+from ..explain import explain_lock
 from .console import Entity, ServerUrl, errors_as_text, import_name, say
 from .database import BadUsage, open_database
 
@@ -41,7 +41,13 @@ def explain(
             found = explain_lock(target.engine, mapped, wanted, lock_timeout=lock_timeout)
         except (TypeError, ValueError, ArgumentError) as error:
             raise BadUsage(str(error)) from None
-    say(json.dumps(_as_json(found), indent=2) if json_wanted else str(found))
+    text = str(found)
+    if json_wanted:
+        mapped = f"{found.entity.__module__}:{found.entity.__qualname__}"
+        names = [option.name or "" for option in LockOptions if option & found.lock]
+        own = {"entity": mapped, "lock": " | ".join(names) or "None_"}
+        text = json.dumps(asdict(found) | own, indent=2)
+    say(text)
 
 
 def _lock_of(words: str) -> LockOptions:
@@ -52,9 +58,3 @@ def _lock_of(words: str) -> LockOptions:
             known = ", ".join(LockOptions.__members__)
             raise BadUsage(f"there is no lock {name!r}: {known}")
     return reduce(or_, (LockOptions[name] for name in names))
-
-
-def _as_json(found: LockExplanation) -> dict[str, Any]:
-    mapped = f"{found.entity.__module__}:{found.entity.__qualname__}"
-    lock = " | ".join(option.name or "" for option in LockOptions if option & found.lock) or "None_"
-    return asdict(found) | {"entity": mapped, "lock": lock}

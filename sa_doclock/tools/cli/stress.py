@@ -44,7 +44,9 @@ def _column(outcome: RunOutcome, errors: Sequence[str]) -> Iterator[tuple[str, T
         yield f"  {operation.name}", str(len(tally.waits_of(operation)))
     yield "wait for the document, p50 / p99 ms", ""
     for operation in operations:
-        yield f"  {operation.name}", _percentiles(tally.waits_of(operation))
+        waits = [percentile(tally.waits_of(operation), share) for share in (50, 99)]
+        texts = ("-" if wait is None else f"{1000 * wait:.1f}" for wait in waits)
+        yield f"  {operation.name}", " / ".join(texts)
     yield "inconsistencies", good_or_bad(outcome.inconsistencies)
     yield "  broken reads (total is not the sum)", str(tally.broken_reads)
     stale_reads = str(tally.stale_reads) if outcome.plan.locks else "-"
@@ -56,13 +58,6 @@ def _column(outcome: RunOutcome, errors: Sequence[str]) -> Iterator[tuple[str, T
     yield "deadlocks", str(tally.deadlocks)
     yield "retries", str(tally.retries)
     yield "seconds", f"{outcome.seconds:.1f}"
-
-
-def _percentiles(waits: Sequence[float]) -> str:
-    return " / ".join(
-        "-" if wait is None else f"{1000 * wait:.1f}"
-        for wait in (percentile(waits, 50), percentile(waits, 99))
-    )
 
 
 def good_or_bad(count: int) -> Text:

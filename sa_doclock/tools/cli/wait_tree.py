@@ -218,15 +218,11 @@ def _label(node: Node, is_deep: bool) -> Text:
         return Text(f"{node.connection}{certain}", style="bold red")
     waited = "waits" if wait.seconds is None else f"{wait.seconds:.1f} s"
     behind = f", behind connection {wait.blocker.connection_id}" if is_deep else ""
-    lock = (f"{wait.lock}, {waited}{behind}: ", "bold")
-    return Text.assemble(lock, f"{node.connection}{certain}{_others_text(node.others)}")
-
-
-def _others_text(others: Sequence[LockConnection]) -> str:
-    if not others:
-        return ""
-    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-    return f", waits for connection {others[0].connection_id}{more} too"
+    lock, others = (f"{wait.lock}, {waited}{behind}: ", "bold"), ""
+    if node.others:
+        more = f" and {len(node.others) - 1} more" if len(node.others) > 1 else ""
+        others = f", waits for connection {node.others[0].connection_id}{more} too"
+    return Text.assemble(lock, f"{node.connection}{certain}{others}")
 
 
 def _statement(connection: LockConnection) -> Text | None:

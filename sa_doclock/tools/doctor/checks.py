@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -107,12 +107,9 @@ def headers_of(base: Any) -> list[Mapper[Any]]:
     if not isinstance(found, registry):
         raise TypeError(f"base must be a declarative base or a registry, not {base!r}")
     configure_mappers()
-    roots = list(dict.fromkeys(_lockable(found)))
+    roots: dict[Mapper[Any], None] = {}
+    for mapper in sorted(found.mappers, key=lambda mapper: mapper.class_.__name__):
+        with suppress(LockNotSupported):  # mapped to a subquery: there is no table to check
+            roots[lockable_root(root_of(mapper))] = None
     declared = [root for root in roots if root in declared_roots()]
     return declared or [root for root in roots if parts_of(root)]
-
-
-def _lockable(mapped: registry) -> Iterator[Mapper[Any]]:
-    for mapper in sorted(mapped.mappers, key=lambda mapper: mapper.class_.__name__):
-        with suppress(LockNotSupported):  # mapped to a subquery: there is no table to check
-            yield lockable_root(root_of(mapper))

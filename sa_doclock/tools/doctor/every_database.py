@@ -71,7 +71,7 @@ def isolation_level(subject: Subject) -> Iterator[Problem]:
 
 @check("pool-reset", "warning")
 def pool_reset(subject: Subject) -> Iterator[Problem]:
-    """The pool sends no ROLLBACK when a connection comes back (`pool_reset_on_return=None`). A
+    """The pool sends no ROLLBACK when a connection returns (`pool_reset_on_return=None`). A
     connection with an open transaction keeps its locks in the pool.
     """
     pool = subject.engine.pool
@@ -130,8 +130,8 @@ def pooler(subject: Subject) -> Iterator[Problem]:
     known, own = monitoring.connection_id(subject.connection), subject.ask(query)
     if known is not None and known != own:
         yield Problem(
-            f"a pooler or proxy stands in between: the driver knows its connection by the id {known}, "
-            f"and the server by {own}",
+            f"a pooler or proxy is in between: the connection's id is {known} for the driver, and {own} "
+            "for the server",
             "pool by transaction or by session, never by statement; set limits by ALTER ROLE or in "
             "the server, not by SET; connect past the pooler to use waits and named locks",
         )

@@ -26,7 +26,7 @@ def idle_limit(subject: Subject) -> Iterator[Problem]:
     names = ("idle_transaction_timeout", "idle_write_transaction_timeout")
     if all(subject.settings.get(name) == "0" for name in names):
         yield Problem(
-            "a transaction that sits idle holds its locks: idle_transaction_timeout is 0",
+            "an idle transaction holds its locks: idle_transaction_timeout is 0",
             "SET GLOBAL idle_transaction_timeout = 60; or give the sessions a hold_limit: "
             "sessionmaker(engine, class_=LockingSession, hold_limit=60)",
         )

@@ -27,8 +27,7 @@ def idle_limit(subject: Subject) -> Iterator[Problem]:
     """
     if _milliseconds(subject, "idle_in_transaction_session_timeout") == 0:
         yield Problem(
-            "a transaction that sits idle holds its locks for ever: "
-            "idle_in_transaction_session_timeout is 0",
+            "an idle transaction holds its locks forever: idle_in_transaction_session_timeout is 0",
             postgresql_poolers.cure_of_idle_limit(subject),
         )
 
@@ -51,7 +50,7 @@ def deadlock_timeout(subject: Subject) -> Iterator[Problem]:
     found = _milliseconds(subject, "deadlock_timeout")
     if found > _SLOW_DETECTION:
         yield Problem(
-            f"a deadlock is found after {found / 1000:g} s only: deadlock_timeout",
+            f"a deadlock is found only after {found / 1000:g} s: deadlock_timeout",
             "ALTER SYSTEM SET deadlock_timeout = '1s'; SELECT pg_reload_conf();",
         )
 
@@ -137,7 +136,7 @@ def log_lock_waits(subject: Subject) -> Iterator[Problem]:
     """
     if subject.settings.get("log_lock_waits") == "off":
         yield Problem(
-            "the server's log says nothing of long waits: log_lock_waits is off",
+            "the server does not log long lock waits: log_lock_waits is off",
             "ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();",
         )
 

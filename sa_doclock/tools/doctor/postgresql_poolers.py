@@ -137,7 +137,7 @@ def pgpool(subject: Subject) -> Iterator[Problem]:
     faults = _faults_of_pgpool(subject)
     if faults:
         yield Problem(
-            f"pgpool-II stands in between, and has faults: {', '.join(faults.values())}",
+            f"pgpool-II is in between, with these faults: {', '.join(faults.values())}",
             "; ".join(_CURES_OF_PGPOOL[name] for name in faults),
         )
 
@@ -216,7 +216,10 @@ def prepared_statements(subject: Subject) -> Iterator[Problem]:
             'connect_args={"statement_cache_size": 0, "prepared_statement_cache_size": 0, '
             '"prepared_statement_name_func": lambda: f"__asyncpg_{uuid4()}__"}'
         )
-        prepares = _keeps_prepared(subject)
+        probe = f"SELECT '{secrets.token_hex(8)}'"  # unique: clients share connections
+        subject.ask(probe)
+        asked = "SELECT count(*) FROM pg_prepared_statements WHERE statement = :probe"
+        prepares = bool(subject.ask(asked, probe=probe))  # the server still has it
     else:
         cure = 'connect_args={"prepare_threshold": None}'
         prepares = getattr(driver, "prepare_threshold", None) is not None
@@ -225,14 +228,6 @@ def prepared_statements(subject: Subject) -> Iterator[Problem]:
             "the driver prepares statements, and a pooler may execute them on another connection",
             f"create_engine(url, {cure})",
         )
-
-
-def _keeps_prepared(subject: Subject) -> bool:
-    """Return whether the server still has a prepared statement that the driver executed."""
-    probe = f"SELECT '{secrets.token_hex(8)}'"  # unique: clients share connections
-    subject.ask(probe)
-    asked = "SELECT count(*) FROM pg_prepared_statements WHERE statement = :probe"
-    return bool(subject.ask(asked, probe=probe))
 
 
 @check("postgresql-session-settings", "warning")
@@ -246,8 +241,8 @@ def session_settings(subject: Subject) -> Iterator[Problem]:
     names = [str(name) for (name,) in subject.rows(_SET)]
     if names:
         yield Problem(
-            "a pooler gives this connection of the server to one client after the other, and "
-            f"somebody has SET on it: {', '.join(sorted(names))}",
+            "a pooler passes this server connection from client to client, and one of them changed "
+            f"settings on it: {', '.join(sorted(names))}",
             "ALTER ROLE CURRENT_USER SET ..., or SET LOCAL in each transaction; then RECONNECT at "
             "PgBouncer's console",
         )

@@ -56,7 +56,7 @@ def without_lock(statement: str) -> str:
     """
     sent = _BEGIN.sub("BEGIN", _TABLE_HINT.sub("WITH (NOLOCK)", _AT_THE_END.sub("", statement)))
     if _LEFT.search(sent):
-        raise LockNotSupported(f"explain_lock() cannot take the lock out of this statement: {sent}")
+        raise LockNotSupported(f"explain_lock() cannot remove the lock from this statement: {sent}")
     return sent
 
 
@@ -176,7 +176,13 @@ def explain_lock(
         sent = _lock(bind, entity, given, lock, seconds)
         with bind.connect() as connection:
             limit = strategy.waits.sent_around(connection, lock, seconds)
-        travelling = 0 if unique else _travelling(bind, mapper, lock)
+        travelling = 0  # the SELECTs of parts that a pipeline sends with the locking one
+        if not (
+            unique
+            or LockOptions.SkipLocked in lock
+            or schema_translation(bind.get_execution_options())
+        ):
+            travelling = len(reads_of(mapper, (None,) * len(mapper.primary_key), lock))
         driver, count = bind.dialect.driver, len(sent.statements)
         trips = round_trips_of(strategy, driver, lock, count, travelling, limited=bool(limit))
     conflicts = conflicts_of(strategy.name, lock)
@@ -199,13 +205,6 @@ def explain_lock(
         notes,
         *trips,
     )
-
-
-def _travelling(engine: Engine, mapper: Mapper[Any], lock: LockOptions) -> int:
-    """Return how many SELECTs of parts a pipeline sends with the locking one."""
-    if LockOptions.SkipLocked in lock or schema_translation(engine.get_execution_options()):
-        return 0
-    return len(reads_of(mapper, (None,) * len(mapper.primary_key), lock))
 
 
 def _engine_of(engine_or_session: object, entity: type[Any]) -> Engine:

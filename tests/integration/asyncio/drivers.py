@@ -42,7 +42,7 @@ Opened = Callable[..., Any]
 
 
 def in_a_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """Run an asynchronous test to its end, in a loop of its own."""
+    """Run an asynchronous test to its end, in its own loop."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -86,6 +86,6 @@ async def connected(url: sa.URL, **options: Any) -> AsyncIterator[AsyncEngine]:
 
 @asynccontextmanager
 async def opened(url: sa.URL, **options: Any) -> AsyncIterator[AsyncLockingSession]:
-    """Open a session on an engine of its own."""
+    """Open a session on a separate engine."""
     async with connected(url, **options) as engine, AsyncLockingSession(engine) as session:
         yield session

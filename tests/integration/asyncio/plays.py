@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, TypeVar
@@ -17,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import selectinload
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from sa_doclock import AsyncLockingSession, LockNotAvailable, LockOptions
+from sa_doclock import AsyncLockingSession, LockOptions
 from tests.integration.asyncio.drivers import PATIENT
 from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database
@@ -28,7 +26,7 @@ FOR_UPDATE, NO_WAIT, SNAPSHOT = LockOptions.ForUpdate, LockOptions.NoWait, LockO
 
 
 # --------------------------------------------------------------------------------------------------
-# An asynchronous session with a loop of its own, so that an actor can play it in its thread.
+# An asynchronous session with its own loop, so that an actor can play it in its thread.
 
 T = TypeVar("T")
 Play = Callable[[AsyncLockingSession], Awaitable[T]]
@@ -178,22 +176,6 @@ def state_of(player: Player) -> tuple[bool, int, int]:
     return player.does(ask)
 
 
-def is_free_soon(player: Player) -> bool:
-    """Return whether order 1 can be locked.
-
-    A server learns that a client which waited is gone only when it gives it the lock, which is
-    then free at once.  A lock that has leaked stays.
-    """
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            player.does(playing(lock_at_once))
-        except LockNotAvailable:
-            continue
-        return True
-    return False
-
-
 class Stage:
     """A place where a play stops until it is cancelled, which the director can wait for."""
 
@@ -254,22 +236,3 @@ class CancelledAt:
                 yield future
             except BaseException as error:  # noqa: BLE001  # the coroutine's to handle
                 go_on = partial(steps.throw, error)
-
-
-async def outcomes_of_cancelling(play: Callable[[], Coroutine[Any, Any, object]]) -> list[object]:
-    """Cancel a play at each of its waits in turn; return what came out in place of CancelledError."""
-    wrong: list[object] = []
-    for number in itertools.count(1):
-        cancelled = CancelledAt(play(), number)
-
-        async def run(played: CancelledAt = cancelled) -> None:
-            await played
-
-        task = asyncio.create_task(run())
-        await asyncio.wait([task])
-        if cancelled.waits < number:
-            task.result()
-            return wrong
-        if not task.cancelled():
-            wrong.append((number, task.exception()))
-    raise AssertionError

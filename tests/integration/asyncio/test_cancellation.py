@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sa_doclock import (
     AsyncLockingSession,
+    LockNotAvailable,
     LockOptions,
     async_claim_each,
     async_lease_each,
@@ -24,21 +27,56 @@ from sa_doclock import (
 )
 from tests.integration.asyncio.drivers import connected, in_a_loop
 from tests.integration.asyncio.plays import (
+    CancelledAt,
     Player,
     Stage,
     add_ten,
     cancel_while_waiting,
-    is_free_soon,
     lock_at_once,
     locks,
     look,
-    outcomes_of_cancelling,
     playing,
     roll_back,
     state_of,
 )
 from tests.support.databases import Database
 from tests.support.models import Customer, Line, Order
+
+
+def is_free_soon(player: Player) -> bool:
+    """Return whether order 1 can be locked.
+
+    A server learns that a client which waited is gone only when it gives it the lock, which is
+    then free at once.  A lock that has leaked stays.
+    """
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            player.does(playing(lock_at_once))
+        except LockNotAvailable:
+            continue
+        return True
+    return False
+
+
+async def outcomes_of_cancelling(play: Callable[[], Coroutine[Any, Any, object]]) -> list[object]:
+    """Cancel a play at each of its waits in turn; return what came out in place of CancelledError."""
+    wrong: list[object] = []
+    for number in itertools.count(1):
+        cancelled = CancelledAt(play(), number)
+
+        async def run(played: CancelledAt = cancelled) -> None:
+            await played
+
+        task = asyncio.create_task(run())
+        await asyncio.wait([task])
+        if cancelled.waits < number:
+            task.result()
+            return wrong
+        if not task.cancelled():
+            wrong.append((number, task.exception()))
+    raise AssertionError
+
 
 ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
 

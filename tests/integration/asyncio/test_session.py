@@ -145,7 +145,7 @@ async def test_exec_of_sqlmodel_locks_in_both_orders(url: sa.URL) -> None:
                 assert (await session.exec(statement)).one().id == 1
                 assert dict(session.held_locks) == {(Order, (1,)): FOR_UPDATE}
 
-    with pytest.raises(LockMisuse, match="past LockingSession"):
+    with pytest.raises(LockMisuse, match="without the locks and the guard of LockingSession"):
         type("Inside", (LockingSession, sqlmodel.Session), {})
 
 

@@ -47,7 +47,7 @@ class UsersOwnError(Exception):
 
 
 async def half_done(session: AsyncLockingSession) -> None:
-    """Change a document in a block of its own, and leave it by an exception."""
+    """Change a document in its own block, and leave it by an exception."""
     async with session.locked(Order, 2) as order:
         order.total = 6
         await session.flush()

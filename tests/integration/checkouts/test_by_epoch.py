@@ -312,7 +312,7 @@ def test_other_wrong_arguments(session: LockingSession) -> None:
     refused(lambda: any_session.check_out(Order, 1, 5), TypeError, "the owner must be a str")
     refused(lambda: any_session.check_in("ann"), TypeError, "checkout must be a Checkout")
     refused(lambda: any_session.renew(None), TypeError, "checkout must be a Checkout")
-    session.get_entity(Order, 1)  # the session goes on
+    session.get_entity(Order, 1)  # the session continues
 
 
 def break_key(engine: sa.Engine, text: str) -> None:

@@ -15,6 +15,7 @@ from sa_doclock import (
     CheckoutLost,
     DocumentGate,
     LockingSession,
+    LockNotSupported,
     LockOptions,
     SnapshotConflict,
     UnlockedWrite,
@@ -211,6 +212,25 @@ def test_the_other_ways_need_the_lock_which_asks(factory: Factory, way: str) -> 
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb", "sqlite")
+@pytest.mark.parametrize("way", ["with_for_update()", "entity_set()", "atomic_update()"])
+def test_the_map_of_a_statement_may_lead_to_documents_with_other_check_outs(
+    engine: sa.Engine, factory: Factory, way: str
+) -> None:
+    schemas = {"schema_translate_map": {None: sa.inspect(engine).default_schema_name}}
+    with factory() as session:
+        statement: Any = {
+            "with_for_update()": sa.select(Order).with_for_update(),
+            "entity_set()": session.entity_set(Order, ForUpdate),
+            "atomic_update()": atomic_update(ADDS),
+        }[way]
+        with pytest.raises(LockNotSupported, match="schema_translate_map of the statement"):
+            session.execute(statement, execution_options=schemas).all()
+        assert not session.held_locks
+    with LockingSession(engine.execution_options(**schemas), checkouts=CHECKOUTS) as session:
+        session.execute(statement)
+        session.rollback()
+
+
 def test_a_combined_commit_asks(factory: Factory) -> None:
     taken(factory)
     with pytest.raises(CheckedOut):

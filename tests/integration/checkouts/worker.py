@@ -1,4 +1,4 @@
-"""A worker of its own process: ``main(URL, OWNER, SECONDS, [KILLED_AT])``.
+"""A separate worker process: ``main(URL, OWNER, SECONDS, [KILLED_AT])``.
 
 It leases the first order, tells that it works, waits to be asked to go on, saves, and tells how that ended.
 With KILLED_AT it waits for nobody, and kills itself in front of the statement with this number.

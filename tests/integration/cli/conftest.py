@@ -1,4 +1,4 @@
-"""The command line as a user starts it: a process of its own."""
+"""The command line as a user starts it: a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A COMMIT whose answer is lost: PostgreSQL tells whether it was done, and the session goes on by that."""
+"""A COMMIT whose answer is lost: PostgreSQL tells whether it was done, and the session continues by that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callers that all begin at the same moment, each in a thread of its own."""
+"""Callers that all begin at the same moment, each in a separate thread."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Bill(Paper):
 
 
 class Letter(Paper):
-    """Of single-table inheritance, with a column of its own in the table of the root."""
+    """Of single-table inheritance, with its own column in the table of the root."""
 
     stamp: Mapped[int | None] = mapped_column(unique=True)
     __mapper_args__ = {"polymorphic_identity": "letter"}  # noqa: RUF012

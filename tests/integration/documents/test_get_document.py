@@ -47,7 +47,7 @@ class Case(NamedTuple):
 CASES = {
     "lines and taxes": Case(Order, 1, 2, (30, [(10, [4, 6]), (20, [20])])),
     "composite keys": Case(Journal, (2024, 1), 2, (30, [(10, [4, 6]), (20, [20])])),
-    # A subclass with a table of its own is one kind more, of the header too.
+    # A subclass with its own table is one kind more, of the header too.
     "joined inheritance": Case(
         Contract, 1, 5, (30, [(10, [4, 6]), 20], [30])
     ),

@@ -255,18 +255,17 @@ def test_it_can_be_turned_off(engine: sa.Engine) -> None:
 
 FIRST_SAME_SEQUENCE = sa.select(Order).where(Order.id == 1).with_for_update()
 CUSTOMER = sa.select(Customer).where(Customer.id == 1).with_for_update()
-SameSequenceSession = LockingSession
 
 
-def nowait(session: SameSequenceSession) -> Any:
+def nowait(session: LockingSession) -> Any:
     return session.scalars(FIRST_SAME_SEQUENCE.with_for_update(nowait=True)).one()
 
 
-def test_a_listener_of_its_autoflush_may_lock(session: SameSequenceSession) -> None:
+def test_a_listener_of_its_autoflush_may_lock(session: LockingSession) -> None:
     order = session.get_one(Order, 2)
     order.remark = "changed"
 
-    def lock_customer(session: SameSequenceSession, *_: Any) -> None:
+    def lock_customer(session: LockingSession, *_: Any) -> None:
         session.get_one_entity(Customer, 1, ForUpdate)
 
     event.listen(session, "before_flush", lock_customer)
@@ -274,7 +273,7 @@ def test_a_listener_of_its_autoflush_may_lock(session: SameSequenceSession) -> N
     assert dict(session.held_locks) == {(Customer, (1,)): ForUpdate, (Order, (1,)): ForUpdate}
 
 
-def test_a_listener_of_a_lock_may_execute_it(session: SameSequenceSession) -> None:
+def test_a_listener_of_a_lock_may_execute_it(session: LockingSession) -> None:
     granted: list[Any] = []
 
     def lock_customer(_order: Order, context: Any) -> None:
@@ -290,9 +289,7 @@ def test_a_listener_of_a_lock_may_execute_it(session: SameSequenceSession) -> No
 
 
 @pytest.mark.not_databases("sqlite")  # where the lock, and so its error, is the transaction's
-def test_a_refusal_is_left_to_the_program(
-    session: SameSequenceSession, other: SameSequenceSession
-) -> None:
+def test_a_refusal_is_left_to_the_program(session: LockingSession, other: LockingSession) -> None:
     kept = other.get_one_entity(Order, 1, ForUpdate)
     with pytest.raises(LockNotAvailable, match=r"^Order rows FOR UPDATE NOWAIT on ") as caught:
         nowait(session)
@@ -305,14 +302,14 @@ def test_a_refusal_is_left_to_the_program(
 
 
 def test_a_batch_executes_it_once_and_as_it_is(engine: sa.Engine) -> None:
-    with SameSequenceSession(engine, priority="batch") as batch, recorded(engine) as sent:
+    with LockingSession(engine, priority="batch") as batch, recorded(engine) as sent:
         assert batch.scalars(FIRST_SAME_SEQUENCE).one() is nowait(batch)
     assert not [one for one in sent if "SAVEPOINT" in one]
 
 
 @pytest.mark.databases("mysql", "mariadb")
 def test_a_transaction_that_the_server_keeps_goes_on(
-    session: SameSequenceSession, other: SameSequenceSession
+    session: LockingSession, other: LockingSession
 ) -> None:
     kept = other.get_one_entity(Order, 1, ForUpdate)
     mine = session.get_one_entity(Order, 2, ForUpdate)
@@ -325,9 +322,9 @@ def test_a_transaction_that_the_server_keeps_goes_on(
 
 
 @pytest.mark.databases("postgresql")
-def test_it_learns_who_holds_the_lock(engine: sa.Engine, other: SameSequenceSession) -> None:
+def test_it_learns_who_holds_the_lock(engine: sa.Engine, other: LockingSession) -> None:
     kept = other.get_one_entity(Order, 1, ForUpdate)
-    with SameSequenceSession(engine, diagnose=True) as session:
+    with LockingSession(engine, diagnose=True) as session:
         with pytest.raises(LockNotAvailable, match="held by") as caught:
             nowait(session)
         assert len(caught.value.blockers) == 1

@@ -348,7 +348,7 @@ class Trial:
         self._line: Any = LINES[self._entity]
 
     def outcome(self) -> str:
-        """Return what is wrong; empty if nothing is."""
+        """Return the faults; empty if nothing is."""
         self._write(**BEFORE)
         with LockingSession(self._engine, expire_on_commit=False) as session:
             undeferred = undefer(self._entity.note), undefer(self._entity.sum_of_lines)
@@ -396,7 +396,7 @@ class Trial:
         return f"lost {lost}" if lost else ""
 
     def _found(self, session: LockingSession, header: Any) -> str:
-        """Return what is wrong with the objects after the lock."""
+        """Return the faults of the objects after the lock."""
         held = (self._entity, (1,)) in session.held_locks
         if held != (self._case.ask in KNOWN):
             return "held" if held else "not held"
@@ -424,7 +424,7 @@ class Trial:
         return "" if values == [15, 20] else f"old lines: {values}"
 
     def _written(self, session: LockingSession, header: Any) -> str:
-        """Return what is wrong in the database after a change under the lock."""
+        """Return the faults in the database after a change under the lock."""
         expected = {**AFTER, **PENDING[self._case.pending]}
         expected.pop("other", None)
         try:

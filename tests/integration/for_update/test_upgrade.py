@@ -43,7 +43,7 @@ TOTAL = sa.select(Order.total).where(Order.id == 1)
 
 
 def writers_commit_beside_readers(test: Any) -> Any:
-    """Mark a test of SQLite in WAL mode: with a rollback journal nobody commits beside a reader."""
+    """Mark a test of SQLite in WAL mode: with a rollback journal nobody commits while another reads."""
     reported = pytest.mark.skipif(
         sys.version_info < (3, 11), reason="sqlite3 tells no error numbers before Python 3.11"
     )

@@ -67,7 +67,7 @@ def check(case: str, program: Program, wire: Wire | None, engine: sa.Engine) -> 
     sent = 0 if wire is None else wire.sent
     program.go_on()
     program.read("status 0")
-    if wire is not None and case != "used again":  # which has a connection of its own
+    if wire is not None and case != "used again":  # which has a separate connection
         assert wire.sent == sent, case
     assert is_locked(engine), case
     program.go_on()

@@ -40,7 +40,7 @@ Makes = async_sessionmaker[Session]
 async def opened(
     database: Database, gate: DocumentGate
 ) -> AsyncIterator[tuple[AsyncEngine, Makes]]:
-    """Make sessions of the database's first driver, on a pool of its own."""
+    """Make sessions of the database's first driver, on a separate pool."""
     url = url_for(database, DRIVERS[database.name][0])
     async with connected(url, pool_size=20, max_overflow=0) as engine:
         yield engine, async_sessionmaker(engine, class_=AsyncLockingSession, gate=gate)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -561,6 +562,55 @@ def test_each_has_the_parts_of_the_one_before_and_the_context_of_its_caller(
         held()
         assert [one.result(PATIENCE) for one in calls] == [("ann", 3), ("ben", 4)]
     assert [line.name for line in session.get_one(Order, 1).lines[-2:]] == ["ann", "ben"]
+
+
+TENANT: ContextVar[sa.Engine] = ContextVar("TENANT")
+
+
+class RoutingSession(LockingSession):
+    def get_bind(self, *_: Any, **__: Any) -> Any:
+        return TENANT.get()
+
+
+class TenantSession(LockingSession):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "bind": TENANT.get()})
+
+
+FACTORIES: dict[str, Callable[[], Session]] = {
+    "a function": lambda: LockingSession(TENANT.get()),
+    "a class": TenantSession,
+    "get_bind()": sessionmaker(class_=RoutingSession),
+    "__init__()": sessionmaker(class_=TenantSession),
+}
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("factory", FACTORIES.values(), ids=FACTORIES)
+def test_each_tenant_has_its_own_document_whatever_the_factory(
+    factory: Callable[[], Session],
+    gate: DocumentGate,
+    held: Callable[[], None],
+    session: Session,
+    tmp_path: Path,
+) -> None:
+    ours, theirs = session.get_bind(), sa.create_engine(f"sqlite:///{tmp_path / 'theirs'}")
+    session.execute(sa.text(f"VACUUM INTO '{tmp_path / 'theirs'}'"))
+    session.rollback()
+
+    def call(tenant: Any) -> Any:
+        TENANT.set(tenant)
+        return gate.run(factory, Order, 1, add(10))
+
+    with ThreadPoolExecutor(2) as threads:
+        waiting = threads.submit(call, ours)
+        wait_until_queued(gate, number=1)
+        try:
+            assert threads.submit(call, theirs).result(PATIENCE) == 40
+        finally:
+            held()
+        assert waiting.result(PATIENCE) == 40
+    theirs.dispose()
 
 
 def test_a_version_is_raised_once_for_the_functions_of_one_transaction(

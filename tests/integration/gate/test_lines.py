@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from threading import Thread
 from types import FrameType
@@ -20,10 +21,59 @@ from sa_doclock import DocumentGate
 from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
 from tests.integration.asyncio.drivers import in_a_loop
-from tests.integration.gate.queueing import Walkers, enter, until_queued
+from tests.integration.gate.queueing import enter, until_queued
 from tests.support.actors import PATIENCE
 from tests.support.models import Order
 from tests.support.waits import wait_until
+
+
+class Walkers:
+    """Threads that go into a line; who has come in is noted in this order."""
+
+    def __init__(self, gate: DocumentGate) -> None:
+        self.gate = gate
+        self.came_in: list[str] = []
+        self.places: dict[str, QueueEntry] = {}
+        self._threads = ThreadPoolExecutor(32)
+        self._coming: list[Future[None]] = []
+
+    def send(self, name: str, *, shared: bool = False, seconds: float | None = None) -> None:
+        """Let one come, and return when it is inside or stands in the line."""
+        before = self.gate.waiting
+        came = self._threads.submit(self._come, name, shared, seconds)
+        self._coming.append(came)
+        wait_until(lambda: came.done() or self.gate.waiting > before)
+        if came.done():
+            came.result()
+
+    def _come(self, name: str, shared: bool, seconds: float | None) -> None:
+        place = QueueEntry("it", shared, self.gate.next_waits_at_server)
+        if enter(self.gate, place, seconds=seconds, under_asyncio=False):
+            self.places[name] = place
+            self.came_in.append(name)
+        else:
+            queues_of(self.gate).leave([place])
+            self.came_in.append(f"not {name}")
+
+    def grant(self, *names: str) -> None:
+        queues_of(self.gate).note_granted([self.places[name] for name in names])
+
+    def leave(self, *names: str) -> None:
+        queues_of(self.gate).leave([self.places.pop(name) for name in names])
+
+    def are_in(self, *names: str) -> bool:
+        """Return whether these have come in, in this order, and no others."""
+        wait_until(lambda: len(self.came_in) >= len(names))
+        return self.came_in == list(names)
+
+    def go_home(self) -> None:
+        """Let everybody through who still waits."""
+        for came in self._coming:
+            while not came.done():
+                self.leave(*tuple(self.places))
+        self.leave(*tuple(self.places))
+        self._threads.shutdown()
+        assert not queues_of(self.gate).documents
 
 
 @pytest.fixture
@@ -312,7 +362,7 @@ class CtrlCAtCall:
 
     def __call__(self, frame: FrameType, _what: str, _arg: object) -> None:
         ours = ("sa_doclock.features.gate", "contextlib")
-        # Python prints what __del__() raises, and goes on: so does an interruption in it.
+        # Python prints what __del__() raises, and continues: so does an interruption in it.
         if (
             frame.f_globals.get("__name__", "").startswith(ours)
             and frame.f_code.co_name != "__del__"

@@ -73,7 +73,7 @@ def session(make_session: Callable[..., LockingSession]) -> LockingSession:
 
 @pytest.fixture
 def stored(documents: Database) -> Callable[[Any, Any], Any]:
-    """Return a function that reads one column of a row by its key, in a transaction of its own."""
+    """Return a function that reads one column of a row by its key, in a separate transaction."""
     engine = documents.engine()
 
     def read(attribute: Any, ident: Any) -> Any:

@@ -192,6 +192,17 @@ def test_rows_of_two_tables_are_not_counted(session: LockingSession) -> None:
     assert held
 
 
+@pytest.mark.databases("mysql", "mariadb")
+@pytest.mark.parametrize("lines", [LINES, LINES.alias()], ids=["table", "alias"])
+def test_rows_of_a_second_table_do_not_show_whose_they_are(
+    session: LockingSession, lines: Any
+) -> None:
+    customers: Any = Customer.__table__
+    both = sa.update(customers).where(customers.c.id == lines.c.id, lines.c.id == 3)
+    with refused(session, Order, None):
+        session.execute(both.values({customers.c.name: "Zoe", lines.c.value: 5}))
+
+
 # --------------------------------------------------------------------------------------------------
 # The count of the rows that a statement has written: what it allows, and what it leaves as it is.
 

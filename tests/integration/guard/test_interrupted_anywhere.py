@@ -253,7 +253,7 @@ def test_at_each_line_of_sqlalchemy_too(documents: Database, step: Step) -> None
 
 
 def wrong_after_each_line(database: Database, step: Step, modules: tuple[str, ...]) -> list[str]:
-    """Return each line of these modules with what is wrong after an interruption there."""
+    """Return each line of these modules with its faults after an interruption there."""
     if database.name == "sqlite" and step in TWO_HOLDERS:
         pytest.skip("one holder at a time")
     own = {"isolation_level": "READ COMMITTED"} if database.name in ("mysql", "mariadb") else {}
@@ -275,7 +275,7 @@ def wrong_after_each_line(database: Database, step: Step, modules: tuple[str, ..
 
 
 def wrong_with(session: LockingSession, other: LockingSession) -> Iterator[str]:
-    """Yield what is wrong with the transaction that the session is in."""
+    """Yield the faults of the transaction that the session is in."""
     said = set[int]()
     with suppress(*REFUSED):
         said = {key for _, (key,) in session.held_locks}

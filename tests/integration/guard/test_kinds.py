@@ -250,7 +250,7 @@ class Raft(Thing):
 
 
 class RiverRaft(Raft):
-    """A part without a table of its own, below a class of two tables."""
+    """A part without its own table, below a class of two tables."""
 
     __mapper_args__ = {"polymorphic_identity": "river"}  # noqa: RUF012
     ship_id: Mapped[int | None] = mapped_column(sa.ForeignKey(Ship.id))

@@ -109,7 +109,7 @@ def test_a_moved_part_needs_both_locks(session: LockingSession) -> None:
 def test_a_listener_that_moves_a_row_without_an_event_by_its_new_owner(
     engine: Engine, *, second_class: bool
 ) -> None:
-    """SQLAlchemy calls none for an UPDATE of its own, the guard hears none of a second class."""
+    """SQLAlchemy calls none for its own UPDATE, the guard hears none of a second class."""
 
     class Base(DeclarativeBase):
         pass

@@ -85,11 +85,10 @@ def hearing(target: Any) -> Iterator[Heard]:
 # The events of locks: what is reported, and with what.
 
 ForUpdate = LockOptions.ForUpdate
-EventsSession = LockingSession
 ONE, TWO = (Order, (1,)), (Order, (2,))
 
 
-def test_a_lock_and_its_end(session: EventsSession) -> None:
+def test_a_lock_and_its_end(session: LockingSession) -> None:
     with hearing(session) as heard:
         order = session.get_one_entity(Order, 1, ForUpdate)
         assert heard.names == (1, 0, 0)
@@ -107,7 +106,7 @@ def test_a_lock_and_its_end(session: EventsSession) -> None:
     assert heard.held[0] > 0
 
 
-def test_a_lock_with_a_modifier_is_held_like_any_other(session: EventsSession) -> None:
+def test_a_lock_with_a_modifier_is_held_like_any_other(session: LockingSession) -> None:
     with hearing(session) as heard:
         session.get_one_entity(Voucher, (2024, 1), ForUpdate | NoWait)
         session.rollback()
@@ -116,7 +115,7 @@ def test_a_lock_with_a_modifier_is_held_like_any_other(session: EventsSession) -
     assert heard.released == [([(document, ForUpdate)], "rolled back")]
 
 
-def test_many_are_reported_one_by_one_and_let_go_together(session: EventsSession) -> None:
+def test_many_are_reported_one_by_one_and_let_go_together(session: LockingSession) -> None:
     with hearing(session) as heard:
         session.get_entities(Order, [2, 1, 99], ForUpdate)
         session.rollback()
@@ -131,7 +130,7 @@ def test_many_are_reported_one_by_one_and_let_go_together(session: EventsSession
     assert min(heard.held) > 0
 
 
-def test_what_is_not_there_is_not_reported(session: EventsSession) -> None:
+def test_what_is_not_there_is_not_reported(session: LockingSession) -> None:
     with hearing(session) as heard:
         assert session.get_entity(Order, 99, ForUpdate) is None
         session.commit()
@@ -145,16 +144,16 @@ def test_what_is_not_there_is_not_reported(session: EventsSession) -> None:
 @pytest.mark.parametrize(
     ("end", "outcome"),
     [
-        (EventsSession.commit, "committed"),
-        (EventsSession.save_changes, "committed"),
-        (EventsSession.rollback, "rolled back"),
-        (EventsSession.release_locks, "rolled back"),
-        (EventsSession.close, "rolled back"),
-        (EventsSession.reset, "rolled back"),
+        (LockingSession.commit, "committed"),
+        (LockingSession.save_changes, "committed"),
+        (LockingSession.rollback, "rolled back"),
+        (LockingSession.release_locks, "rolled back"),
+        (LockingSession.close, "rolled back"),
+        (LockingSession.reset, "rolled back"),
     ],
 )
 def test_how_a_transaction_can_end(
-    session: EventsSession, end: Callable[[EventsSession], None], outcome: str
+    session: LockingSession, end: Callable[[LockingSession], None], outcome: str
 ) -> None:
     with hearing(session) as heard:
         session.get_one_entity(Order, 1, ForUpdate).total = 31
@@ -163,7 +162,7 @@ def test_how_a_transaction_can_end(
     assert heard.released == [([(ONE, ForUpdate)], outcome)]
 
 
-def test_a_block(session: EventsSession) -> None:
+def test_a_block(session: LockingSession) -> None:
     with hearing(session) as heard:
         with session.locked(Order, 1):
             assert heard.released == []
@@ -175,7 +174,7 @@ def test_a_block(session: EventsSession) -> None:
     ]
 
 
-def test_a_savepoint_gives_up_what_was_locked_in_it(session: EventsSession) -> None:
+def test_a_savepoint_gives_up_what_was_locked_in_it(session: LockingSession) -> None:
     with hearing(session) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
         savepoint = session.begin_nested()
@@ -191,7 +190,7 @@ def test_a_savepoint_gives_up_what_was_locked_in_it(session: EventsSession) -> N
 
 
 def test_a_failure_is_reported_before_it_comes_out(
-    session: EventsSession, other: EventsSession
+    session: LockingSession, other: LockingSession
 ) -> None:
     other.get_one_entity(Order, 1, ForUpdate)
     with hearing(session) as heard, pytest.raises(LockNotAvailable) as caught:
@@ -204,7 +203,7 @@ def test_a_failure_is_reported_before_it_comes_out(
 
 
 @pytest.mark.not_databases("sqlite")
-def test_a_failure_in_a_set_is_reported(session: EventsSession, other: EventsSession) -> None:
+def test_a_failure_in_a_set_is_reported(session: LockingSession, other: LockingSession) -> None:
     other.get_one_entity(Order, 2, ForUpdate)
     with hearing(session) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
@@ -217,7 +216,7 @@ def test_a_failure_in_a_set_is_reported(session: EventsSession, other: EventsSes
     assert heard.released == [([(ONE, ForUpdate)], "committed")]
 
 
-def test_a_failed_commit_is_a_rollback(session: EventsSession) -> None:
+def test_a_failed_commit_is_a_rollback(session: LockingSession) -> None:
     with hearing(session) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
         session.add(Customer(id=1, name="there already"))
@@ -227,10 +226,10 @@ def test_a_failed_commit_is_a_rollback(session: EventsSession) -> None:
     assert [outcome for _, outcome in heard.released] in (["rolled back"], ["lost"])
 
 
-def test_a_listener_may_ask_what_was_locked(session: EventsSession) -> None:
+def test_a_listener_may_ask_what_was_locked(session: LockingSession) -> None:
     held: list[Any] = []
 
-    def note(reported: EventsSession, document: Any, *_: object) -> None:
+    def note(reported: LockingSession, document: Any, *_: object) -> None:
         assert reported is session
         held.append((document, dict(session.held_locks)))
 
@@ -239,7 +238,7 @@ def test_a_listener_may_ask_what_was_locked(session: EventsSession) -> None:
     assert held == [(ONE, {ONE: ForUpdate})]
 
 
-def test_a_listener_that_fails_is_a_lock_that_has_failed(session: EventsSession) -> None:
+def test_a_listener_that_fails_is_a_lock_that_has_failed(session: LockingSession) -> None:
     def refuse(*_: object) -> None:
         raise KeyError("of a listener")
 
@@ -253,7 +252,6 @@ def test_a_listener_that_fails_is_a_lock_that_has_failed(session: EventsSession)
 # --------------------------------------------------------------------------------------------------
 # Events of locks that the server gave up by itself, and the listeners that receive them.
 
-LostSession = LockingSession
 KILL = {
     "postgresql": ("SELECT pg_backend_pid()", "SELECT pg_terminate_backend({})"),
     "mysql": ("SELECT CONNECTION_ID()", "KILL {}"),
@@ -261,7 +259,7 @@ KILL = {
 }
 
 
-def kill(database: Database, session: LostSession) -> None:
+def kill(database: Database, session: LockingSession) -> None:
     ask, end = KILL[database.name]
     own = session.connection().exec_driver_sql(ask).scalar_one()
     with database.observer().connect() as connection:
@@ -270,7 +268,7 @@ def kill(database: Database, session: LostSession) -> None:
 
 @pytest.mark.databases(*KILL)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_with_the_connection(database: Database, session: LostSession) -> None:
+def test_with_the_connection(database: Database, session: LockingSession) -> None:
     with hearing(session) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
         kill(database, session)
@@ -286,7 +284,7 @@ def test_with_the_connection(database: Database, session: LostSession) -> None:
 
 
 @pytest.mark.databases("postgresql")
-def test_with_a_socket_that_psycopg_has_found_closed(session: LostSession) -> None:
+def test_with_a_socket_that_psycopg_has_found_closed(session: LockingSession) -> None:
     """It raises this where the socket was reset at some moments; its connection is not "closed"."""
 
     def fail(_: Any, statement: str, *__: Any) -> None:
@@ -306,7 +304,7 @@ def test_with_a_socket_that_psycopg_has_found_closed(session: LostSession) -> No
         assert session.connection().connection.driver_connection is not driver
 
 
-def test_with_the_connection_that_the_program_gave_up(session: LostSession) -> None:
+def test_with_the_connection_that_the_program_gave_up(session: LockingSession) -> None:
     with hearing(session) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
         session.connection().invalidate()
@@ -320,11 +318,11 @@ def test_with_the_connection_that_the_program_gave_up(session: LostSession) -> N
 
 @pytest.mark.not_databases("sqlite")  # the file's lock is one
 def test_with_a_transaction_that_was_ended_as_a_deadlock(
-    alice: Actor[LostSession], bob: Actor[LostSession]
+    alice: Actor[LockingSession], bob: Actor[LockingSession]
 ) -> None:
     alice.does(set_total(1, 31))
     bob.does(set_total(2, 6))
-    with hearing(LostSession) as heard:
+    with hearing(LockingSession) as heard:
         loser, failure, winner, step = cross(alice, bob, lambda ident: locks(Order, ident))
         assert isinstance(failure, DeadlockDetected)
         step.result()
@@ -341,7 +339,7 @@ def test_with_a_transaction_that_was_ended_as_a_deadlock(
 
 @pytest.mark.databases("postgresql")
 def test_with_a_transaction_that_an_error_has_aborted(
-    session: LostSession, other: LostSession
+    session: LockingSession, other: LockingSession
 ) -> None:
     """PostgreSQL lets others have the rows at once, as far as anybody can tell."""
     other.get_one_entity(Order, 1, ForUpdate)
@@ -355,7 +353,7 @@ def test_with_a_transaction_that_an_error_has_aborted(
 
 
 @pytest.mark.databases("mysql", "mariadb")
-def test_not_with_one_that_innodb_keeps(session: LostSession, other: LostSession) -> None:
+def test_not_with_one_that_innodb_keeps(session: LockingSession, other: LockingSession) -> None:
     other.get_one_entity(Order, 1, ForUpdate)
     with hearing(session) as heard:
         session.begin()
@@ -368,10 +366,14 @@ def test_not_with_one_that_innodb_keeps(session: LostSession, other: LostSession
 
 
 @pytest.mark.not_databases("sqlite")  # the file's lock is one
-def test_another_session_is_not_reported(session: LostSession, other: LostSession) -> None:
+def test_another_session_is_not_reported(session: LockingSession, other: LockingSession) -> None:
     with hearing(other) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
-        with suppress(LockNotAvailable), session.begin_nested(), LostSession(session.bind) as third:
+        with (
+            suppress(LockNotAvailable),
+            session.begin_nested(),
+            LockingSession(session.bind) as third,
+        ):
             third.get_entity(Order, 1, ForUpdate, lock_timeout=0)
         session.rollback()
         assert heard.names == (0, 0, 0)
@@ -379,7 +381,7 @@ def test_another_session_is_not_reported(session: LostSession, other: LostSessio
     assert heard.names == (1, 0, 0)
 
 
-def test_a_failing_listener_loses_no_promise(session: LostSession) -> None:
+def test_a_failing_listener_loses_no_promise(session: LockingSession) -> None:
     called: list[str] = []
 
     def fail(*_: Any) -> None:
@@ -397,7 +399,9 @@ def test_a_failing_listener_loses_no_promise(session: LostSession) -> None:
     assert not session.held_locks
 
 
-def test_the_locks_are_gone_when_it_is_reported(session: LostSession, other: LostSession) -> None:
+def test_the_locks_are_gone_when_it_is_reported(
+    session: LockingSession, other: LockingSession
+) -> None:
     """They are released when that is reported, and on_commit() functions come after."""
     reported: list[str] = []
 

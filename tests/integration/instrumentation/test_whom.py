@@ -203,8 +203,6 @@ def test_the_events_of_sqlalchemy_are_reported_as_ever(
 # --------------------------------------------------------------------------------------------------
 # warn_held_after: a lock that is held for long is in the log, with the line that took it.
 
-HeldWarningsSession = LockingSession
-
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[str], list[Any]]]:
@@ -230,7 +228,7 @@ def here() -> str:
 def test_while_it_is_held_and_when_it_is_released(
     engine: sa.Engine, log: Callable[[str], list[Any]]
 ) -> None:
-    with HeldWarningsSession(engine, warn_held_after=0.01) as session:
+    with LockingSession(engine, warn_held_after=0.01) as session:
         session.get_one_entity(Order, 1, ForUpdate).total = 31
         line = here().rsplit(":", 1)[1]
         wait_until(lambda: log("held"))
@@ -245,7 +243,7 @@ def test_while_it_is_held_and_when_it_is_released(
         assert record.getMessage().endswith(f"taken at {record.line}{words}")
 
 
-WAYS: dict[str, Callable[[HeldWarningsSession], object]] = {
+WAYS: dict[str, Callable[[LockingSession], object]] = {
     "set": lambda session: session.scalars(session.entity_set(Order, ForUpdate)).all(),
     "for update": lambda session: session.scalars(sa.select(Order).with_for_update()).all(),
     "key": lambda session: session.lock_key("a"),
@@ -256,7 +254,7 @@ WAYS: dict[str, Callable[[HeldWarningsSession], object]] = {
 @pytest.mark.read_committed
 @pytest.mark.parametrize("way", WAYS)
 def test_whatever_takes_it(engine: sa.Engine, log: Callable[[str], list[Any]], way: str) -> None:
-    with HeldWarningsSession(engine, warn_held_after=0) as session:
+    with LockingSession(engine, warn_held_after=0) as session:
         kept = WAYS[way](session)
         session.rollback()
         del kept
@@ -269,7 +267,7 @@ def test_whatever_takes_it(engine: sa.Engine, log: Callable[[str], list[Any]], w
 
 @pytest.mark.read_committed
 def test_each_time_that_it_is_taken(engine: sa.Engine, log: Callable[[str], list[Any]]) -> None:
-    with HeldWarningsSession(engine, warn_held_after=0) as session:
+    with LockingSession(engine, warn_held_after=0) as session:
         for count in (1, 2):
             session.get_one_entity(Order, 1, ForUpdate)
             session.rollback()
@@ -278,9 +276,9 @@ def test_each_time_that_it_is_taken(engine: sa.Engine, log: Callable[[str], list
 
 @pytest.mark.read_committed
 def test_nothing_that_is_short(engine: sa.Engine, log: Callable[[str], list[Any]]) -> None:
-    with HeldWarningsSession(engine, warn_held_after=600) as session, session.locked(Order, 1):
+    with LockingSession(engine, warn_held_after=600) as session, session.locked(Order, 1):
         pass
-    with HeldWarningsSession(engine) as session, session.locked(Order, 1):
+    with LockingSession(engine) as session, session.locked(Order, 1):
         pass
     assert not log("held")
     assert not log("committed")
@@ -292,7 +290,7 @@ def test_nothing_that_is_short(engine: sa.Engine, log: Callable[[str], list[Any]
 def test_one_thread_for_all(engine: sa.Engine, log: Callable[[str], list[Any]]) -> None:
     for seconds in (0.01, 0.02, 0.01):
         with (
-            HeldWarningsSession(engine, warn_held_after=seconds) as session,
+            LockingSession(engine, warn_held_after=seconds) as session,
             session.locked(Order, 1),
         ):
             before = len(log("held"))
@@ -322,7 +320,7 @@ class _NoThread(threading.Thread):
 def test_a_thread_that_could_not_be_started_is_started_by_a_later_lock(
     engine: sa.Engine, log: Callable[[str], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with HeldWarningsSession(engine, warn_held_after=0.01) as session:
+    with LockingSession(engine, warn_held_after=0.01) as session:
         with monkeypatch.context() as patched:
             patched.setattr(held_warnings, "Thread", _NoThread)
             session.get_one_entity(Order, 1, ForUpdate)
@@ -338,7 +336,7 @@ def test_a_handler_that_raises_ends_no_later_warning(
     def fail(_record: logging.LogRecord) -> bool:
         raise ZeroDivisionError
 
-    with HeldWarningsSession(engine, warn_held_after=0.01) as session:
+    with LockingSession(engine, warn_held_after=0.01) as session:
         logger = logging.getLogger("sa_doclock")
         logger.addFilter(fail)
         try:
@@ -353,11 +351,11 @@ def test_a_handler_that_raises_ends_no_later_warning(
 @pytest.mark.read_committed
 @pytest.mark.databases("sqlite")
 def test_it_keeps_no_session_alive(engine: sa.Engine) -> None:
-    session = HeldWarningsSession(engine, warn_held_after=600)
+    session = LockingSession(engine, warn_held_after=600)
     session.get_one_entity(Order, 1, ForUpdate)
     (held,) = [one() for one in held_warnings._watcher._waiting[600.0]]
     referred = gc.get_referents(vars(held))
-    assert not any(isinstance(one, (HeldWarningsSession, sa.Connection)) for one in referred)
+    assert not any(isinstance(one, (LockingSession, sa.Connection)) for one in referred)
     session.close()
     assert not held_warnings._watcher._waiting[600.0]
 
@@ -367,7 +365,7 @@ def test_it_keeps_no_session_alive(engine: sa.Engine) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_after_a_fork(engine: sa.Engine, log: Callable[[str], list[Any]]) -> None:
-    with HeldWarningsSession(engine, warn_held_after=0.01) as session, session.locked(Order, 1):
+    with LockingSession(engine, warn_held_after=0.01) as session, session.locked(Order, 1):
         wait_until(lambda: log("held"))
     engine.dispose()
     child = os.fork()
@@ -376,7 +374,7 @@ def test_after_a_fork(engine: sa.Engine, log: Callable[[str], list[Any]]) -> Non
         try:
             before = len(log("held"))
             with (
-                HeldWarningsSession(engine, warn_held_after=0.01) as session,
+                LockingSession(engine, warn_held_after=0.01) as session,
                 session.locked(Order, 1),
             ):
                 wait_until(lambda: len(log("held")) > before)

@@ -193,7 +193,7 @@ POSTGRESQL = (
         "feature_not_supported",
         LockNotSupported,
         "no such lock",
-        "a statement whose rows are none of a table: the optional side of an outer join, ...",
+        "a lock on rows that belong to no one table: the optional side of an outer join, ...",
         (LOCK,),
         Left.ABORTED,
         CHANGE,

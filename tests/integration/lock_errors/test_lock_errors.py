@@ -2,42 +2,516 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Literal, NamedTuple
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import select, update
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
+from sqlalchemy.orm import registry
 
-from sa_doclock import DocLockError, LockingSession, LockOptions
+from sa_doclock import DocLockError, LockingSession, LockOptions, with_lock
 from sa_doclock.dialects import strategy_classes, strategy_for
 from sa_doclock.dialects.base import Ends, LockStrategy
 from sa_doclock.dialects.mssql import SQLServerLocks
 from tests.integration.lock_errors.rows import MSSQL, ROWS, Left, Next, Row, Where
-from tests.integration.lock_errors.situations import (
-    SITUATIONS,
-    STATEMENT_LIMIT,
-    Scene,
-    Session,
-    attempt,
-    begins,
-    look,
-    rolls_back_to_savepoint,
-    sets,
-)
+from tests.integration.locking.steps import cross, finds_held
 from tests.sql.driver import Script
-from tests.sql.models import Customer, Order
+from tests.sql.models import Customer
+from tests.sql.models import Order as ScriptedOrder
 from tests.sql.native import odbc18
 from tests.sql.servers import serving
 from tests.support.actors import Actor
+from tests.support.actors import Step as SituationsStep
 from tests.support.databases import Database
-from tests.support.models import Voucher
+from tests.support.models import Line, Order, Voucher
 from tests.support.rows import rows
 from tests.support.waits import wait_until_blocked
 
 pytestmark = pytest.mark.each_value
+
+# --------------------------------------------------------------------------------------------------
+# The situations that rows.py names, each in a transaction that has written and locked something.
+
+Session = LockingSession
+Step = Callable[[Session], Any]
+
+Own = Literal["written", "locked", "read"]
+
+WRITTEN = 99
+"""The value that the transaction writes before the lock fails."""
+
+# So that a lock may come after a read.
+_READ_COMMITTED = {"isolation_level": "READ COMMITTED"}
+_LEVEL = {"mysql": _READ_COMMITTED, "mariadb": _READ_COMMITTED}
+
+
+class Scene:
+    """Actors with sessions of their own kinds, on one database."""
+
+    def __init__(self, database: Database, make_engine: Callable[..., sa.Engine]) -> None:
+        self.database = database
+        self._make_engine = make_engine
+        self._level = _LEVEL.get(database.name, {})
+        self._engine = make_engine(**self._level)
+        self.stack = ExitStack()
+        self._cast: list[Actor[Session]] = []
+
+    @contextmanager
+    def open(self) -> Iterator[Scene]:
+        """Let all actors leave at the end."""
+        try:
+            yield self
+        finally:
+            for actor in self._cast:
+                actor.leave()
+            for actor in self._cast:
+                actor.join()
+            self.stack.close()
+
+    def actor(self, name: str, engine: sa.Engine | None = None) -> Actor[Session]:
+        """Bring an actor on, on this engine or on the one of everybody else."""
+        engine = engine or self._engine
+        self._cast.append(Actor(name, lambda: LockingSession(engine), self.database))
+        return self._cast[-1]
+
+    def victim(self, **options: Any) -> Actor[Session]:
+        """Bring an actor on whose connection is his own, to be set as the situation needs it."""
+        return self.actor("victim", self._make_engine(**self._level | options))
+
+    def holder(self) -> Actor[Session]:
+        """Bring an actor on who holds order 1 and has written it."""
+        actor = self.actor("holder")
+        actor.does(attempt(Where.LOCK, 1))
+        actor.does(attempt(Where.FLUSH, 1))
+        return actor
+
+    def is_held(self, number: int) -> bool:
+        """Return whether somebody holds this voucher."""
+        with LockingSession(self._engine) as looker:
+            return finds_held(Voucher, (2024, number))(looker)
+
+    def runs(self, statement: sa.Executable) -> None:
+        """Let somebody else do this, and commit."""
+        with self._engine.begin() as connection:
+            connection.execute(statement)
+
+
+def begins(
+    number: int = 2, *, savepoint: bool, own: Own = "written", order: int | None = None
+) -> Step:
+    """Make the step that opens a transaction in which a lock can fail.
+
+    :param own: what it does with this voucher before.
+    :param order: an order that it locks as well.
+    """
+
+    def step(session: Session) -> None:
+        session.begin()
+        info = session.info
+        info["raw"] = session.connection().connection.dbapi_connection
+        info["number"], info["own"] = number, own
+        if session.get_bind().dialect.name == "sqlite":  # who writes there holds the file
+            session.connection().exec_driver_sql("BEGIN")
+            info["own"] = "read"
+        mine = sa.and_(Voucher.year == 2024, Voucher.number == number)
+        if info["own"] == "written":
+            session.execute(sa.update(Voucher).where(mine).values(total=WRITTEN))
+        elif info["own"] == "locked":
+            info["kept"] = session.get_one_entity(Voucher, (2024, number), LockOptions.SharedRead)
+        else:
+            session.scalars(sa.select(Voucher.total).where(mine)).one()
+        if order is not None:
+            info["order"] = session.get_one_entity(Order, order, LockOptions.ForUpdate)
+        if savepoint:
+            info["savepoint"] = session.begin_nested()
+
+    return step
+
+
+def attempt(where: Where, ident: int, **how: Any) -> Step:
+    """Make the step that wants this order, by a lock or by a write."""
+
+    def step(session: Session) -> None:
+        if where is Where.COMMIT:
+            session.commit()
+        elif where is Where.LOCK:
+            session.get_one_entity(Order, ident, **{"lock": LockOptions.ForUpdate, **how})
+        elif where is Where.STATEMENT:
+            session.execute(sa.update(Order).where(Order.id == ident).values(total=77))
+        else:
+            session.get_one(Order, ident).total += 1
+            session.flush()
+
+    return step
+
+
+def sets(statement: str) -> Step:
+    """Make the step that sets a limit of the connection, past the session."""
+
+    def step(session: Session) -> None:
+        cursor = session.info["raw"].cursor()
+        cursor.execute(statement)
+        cursor.close()
+
+    return step
+
+
+def look(session: Session) -> Next | None:
+    """Send one more statement, past the session; None where its answer tells nothing."""
+    raw, number = session.info["raw"], session.info["number"]
+    if session.get_bind().dialect.name == "sqlite":
+        return Next.SAME if raw.in_transaction else Next.NEW
+    cursor = raw.cursor()
+    try:
+        cursor.execute(f"SELECT total FROM lk_voucher WHERE year = 2024 AND number = {number}")
+        ((total,),) = cursor.fetchall()
+    except session.get_bind().dialect.loaded_dbapi.Error:
+        return Next.REFUSED
+    finally:
+        cursor.close()
+    if session.info["own"] != "written":
+        return None
+    return Next.SAME if total == WRITTEN else Next.NEW
+
+
+def rolls_back_to_savepoint(session: Session) -> BaseException | None:
+    """Go back to where ``begins()`` has set the savepoint; return what that has met."""
+    try:
+        session.info["savepoint"].rollback()
+    except DBAPIError as error:
+        return error
+    return None
+
+
+# --------------------------------------------------------------------------------------------------
+# The situations that rows.py names: each lets a lock, or a write, fail in an open transaction.
+
+Victim = Actor[Session]
+NoWait = LockOptions.ForUpdate | LockOptions.NoWait
+
+
+class Failed(NamedTuple):
+    """A failed lock: its victim, its error, and the step that still waits."""
+
+    victim: Victim
+    error: BaseException
+    waiting: SituationsStep[Any] | None = None  # of the winner of a deadlock
+
+
+class _Keyless:
+    """A class that believes in a primary key which its table does not have."""
+
+
+_key = sa.Column("code", sa.String(20), primary_key=True)
+registry().map_imperatively(_Keyless, sa.Table("le_keyless", sa.MetaData(), _key))
+
+
+class _Altered:
+    """A row of a table whose columns change."""
+
+
+_ids = sa.Column("id", sa.Integer, primary_key=True)
+registry().map_imperatively(
+    _Altered, sa.Table("le_altered", sa.MetaData(), _ids, sa.Column("total", sa.Integer))
+)
+
+Situation = Callable[[Scene, Where, bool], Failed]
+SITUATIONS: dict[str, Situation] = {}
+
+
+def situation(name: str) -> Callable[[Situation], Situation]:
+    """Give the situation its name in rows.py."""
+
+    def register(made: Situation) -> Situation:
+        SITUATIONS[name] = made
+        return made
+
+    return register
+
+
+def fails(victim: Victim, step: Callable[[Session], Any]) -> Failed:
+    """Let the step fail."""
+    error = victim.starts(step).exception()
+    assert error is not None, "it was granted"
+    return Failed(victim, error)
+
+
+@situation("nowait")
+def _nowait(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    return _against_holder(scene, where, savepoint, lock=NoWait)
+
+
+@situation("lock_timeout")
+def _lock_timeout(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    return _against_holder(scene, where, savepoint, lock_timeout=0.3)  # no last try
+
+
+@situation("whole lock_timeout")
+def _whole_lock_timeout(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    return _against_holder(scene, where, savepoint, lock_timeout=1)
+
+
+_OWN_LIMIT: Mapping[str, str] = {
+    "postgresql": "SET LOCAL lock_timeout = '50ms'",
+    "mysql": "SET SESSION innodb_lock_wait_timeout = 1",
+    "mariadb": "SET SESSION innodb_lock_wait_timeout = 1",
+    "sqlite": "PRAGMA busy_timeout = 50",
+}
+STATEMENT_LIMIT: Mapping[str, str] = {
+    "postgresql": "SET LOCAL statement_timeout = '200ms'",
+    "mysql": "SET SESSION max_execution_time = 200",
+    "mariadb": "SET SESSION max_statement_time = 0.2",
+}
+
+
+@situation("own limit")
+def _own_limit(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    return _against_holder(scene, where, savepoint, limit=_OWN_LIMIT[scene.database.name])
+
+
+@situation("statement limit")
+def _statement_limit(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    return _against_holder(scene, where, savepoint, limit=STATEMENT_LIMIT[scene.database.name])
+
+
+def _against_holder(
+    scene: Scene, where: Where, savepoint: bool, limit: str | None = None, **how: Any
+) -> Failed:
+    scene.holder()
+    victim = scene.victim()
+    victim.does(begins(savepoint=savepoint))
+    if limit is not None:
+        victim.does(sets(limit))
+    return fails(victim, attempt(where, 1, **how))
+
+
+@situation("cancelled")
+def _cancelled(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    holder, victim = scene.holder(), scene.victim()
+    victim.does(begins(savepoint=savepoint))
+    queued = victim.starts(attempt(where, 1))
+    wait_until_blocked(waiter=victim, holder=holder, step=queued)
+    cancel = sa.select(sa.func.pg_cancel_backend(victim.connection_id()))
+    with scene.database.observer().connect() as connection:
+        assert connection.execute(cancel).scalar_one()
+    error = queued.exception()
+    assert error is not None
+    return Failed(victim, error)
+
+
+@situation("deadlock")
+def _deadlock(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    alice, bob = scene.actor("alice"), scene.actor("bob")
+    alice.does(begins(1, savepoint=savepoint, order=1))
+    bob.does(begins(2, savepoint=savepoint, order=2))
+    loser, error, _, step = cross(alice, bob, lambda ident: attempt(where, ident))
+    return Failed(loser, error, step)
+
+
+@situation("deadlock of names")
+def _deadlock_of_names(scene: Scene, _: Where, savepoint: bool) -> Failed:
+    alice, bob = scene.actor("alice"), scene.actor("bob")
+    for number, actor in enumerate((alice, bob), 1):
+        actor.does(begins(number, savepoint=savepoint))
+        actor.does(_takes_key(number))
+    loser, error, _winner, step = cross(alice, bob, _takes_key)
+    return Failed(loser, error, step)
+
+
+def _takes_key(number: int) -> Callable[[Session], Any]:
+    return lambda session: session.lock_key(f"report:{number}")
+
+
+_CHANGED = sa.update(Order).where(Order.id == 1).values(total=31)
+
+
+@situation("changed")
+def _changed(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    sqlite = scene.database.name == "sqlite"
+    if sqlite and sys.version_info < (3, 11):
+        pytest.skip("sqlite3 tells no error numbers before Python 3.11")
+    if scene.database.name == "mariadb":
+        _skip_lenient(scene)
+    level = {} if sqlite else {"isolation_level": "REPEATABLE READ"}
+    victim = scene.victim(**level)
+    victim.does(begins(savepoint=savepoint))
+    victim.does(lambda session: session.scalars(sa.select(Order.total)).all())
+    scene.runs(_CHANGED)
+    return fails(victim, attempt(where, 1))
+
+
+def _skip_lenient(scene: Scene) -> None:
+    with scene.database.observer().connect() as connection:
+        asked = "SHOW VARIABLES LIKE 'innodb_snapshot_isolation'"  # before 10.6.18 there is none
+        if [*connection.exec_driver_sql(asked)] != [("innodb_snapshot_isolation", "ON")]:
+            pytest.skip("innodb_snapshot_isolation is off, as before MariaDB 11.6.2")
+
+
+@situation("altered, prepared")
+def _altered_prepared(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    _create_altered(scene)
+    victim = scene.victim(connect_args={"prepare_threshold": 0})
+    victim.does(_reads_altered(where))
+    victim.does(lambda session: session.commit())
+    victim.does(begins(savepoint=savepoint))
+    scene.runs(sa.text("ALTER TABLE le_altered ALTER COLUMN total TYPE bigint"))
+    return fails(victim, _reads_altered(where))
+
+
+@situation("altered, snapshot")
+def _altered_snapshot(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    _create_altered(scene)
+    victim = scene.victim(isolation_level="REPEATABLE READ")
+    victim.does(begins(savepoint=savepoint))
+    victim.does(lambda session: session.scalars(sa.select(Order.total)).all())
+    scene.runs(sa.text("ALTER TABLE le_altered MODIFY total BIGINT, ALGORITHM=COPY"))
+    return fails(victim, _reads_altered(where))
+
+
+def _reads_altered(where: Where) -> Callable[[Session], Any]:
+    if where is Where.LOCK:
+        return lambda session: session.get_entity(_Altered, 1, LockOptions.ForUpdate)
+    return lambda session: session.scalars(sa.select(_Altered)).all()
+
+
+def _create_altered(scene: Scene) -> None:
+    with scene.database.observer().connect() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE le_altered (id INTEGER PRIMARY KEY, total INTEGER)"
+        )
+        connection.exec_driver_sql("INSERT INTO le_altered VALUES (1, 1)")
+    scene.stack.callback(_drop, scene, "le_altered")
+
+
+@situation("not serializable")
+def _not_serializable(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    victim, another = (scene.victim(isolation_level="SERIALIZABLE") for _ in range(2))
+    victim.does(begins(savepoint=savepoint))
+    for actor in (victim, another):
+        actor.does(lambda session: session.scalars(sa.select(Order.total)).all())
+    another.does(attempt(Where.FLUSH, 1))
+    victim.does(attempt(Where.FLUSH, 2))
+    another.does(lambda session: session.commit())
+    return fails(victim, attempt(where, 2))
+
+
+@situation("read-only transaction")
+def _read_only_transaction(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    victim = scene.victim()
+    if scene.database.name == "postgresql":  # which allows it in mid-transaction
+        victim.does(begins(savepoint=savepoint))
+        victim.does(sets("SET TRANSACTION READ ONLY"))
+    else:
+        victim.does(_next_transactions_are_read_only)
+        victim.does(begins(savepoint=savepoint, own="locked"))
+    return fails(victim, attempt(where, 1))
+
+
+def _next_transactions_are_read_only(session: Session) -> None:
+    session.connection().exec_driver_sql("SET SESSION TRANSACTION READ ONLY")
+    session.rollback()
+
+
+@situation("read-only server")
+def _read_only_server(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    victim = scene.actor("victim", scene.stack.enter_context(_of_a_clerk(scene)))
+    victim.does(begins(savepoint=savepoint, own="locked"))
+    scene.stack.enter_context(_server_read_only(scene))
+    return fails(victim, attempt(where, 1))
+
+
+@situation("no index for the key")
+def _no_index_for_key(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    assert where is Where.LOCK
+    victim = scene.victim()
+    with scene.database.observer().connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE le_keyless (code VARCHAR(20) NOT NULL)")
+    scene.stack.callback(_drop, scene, "le_keyless")
+    victim.does(begins(savepoint=savepoint, own="locked"))
+    return fails(victim, lambda s: s.get_entities(_Keyless, ["a", "b"], LockOptions.ForUpdate))
+
+
+def _drop(scene: Scene, table: str) -> None:
+    with scene.database.observer().connect() as connection:
+        connection.exec_driver_sql(f"DROP TABLE {table}")
+
+
+@contextmanager
+def _of_a_clerk(scene: Scene) -> Iterator[sa.Engine]:
+    """Connect as somebody whom ``read_only`` stops, which it does not do to administrators."""
+    url = sa.make_url(scene.database.url)
+    with scene.database.observer().connect() as connection:
+        for statement in (
+            "DROP USER IF EXISTS doclock_clerk",
+            "CREATE USER doclock_clerk IDENTIFIED BY 'Clerk-1-clerk'",
+            f"GRANT SELECT, UPDATE ON `{url.database}`.* TO doclock_clerk",
+        ):
+            connection.exec_driver_sql(statement)
+    clerk = url.set(username="doclock_clerk", password="Clerk-1-clerk")
+    engine = sa.create_engine(clerk, isolation_level="READ COMMITTED")
+    yield engine
+    engine.dispose()
+    with scene.database.observer().connect() as connection:
+        connection.exec_driver_sql("DROP USER doclock_clerk")
+
+
+@contextmanager
+def _server_read_only(scene: Scene) -> Iterator[None]:
+    with scene.database.observer().connect() as connection:
+        connection.exec_driver_sql("SET GLOBAL read_only = ON")
+        try:
+            yield
+        finally:
+            connection.exec_driver_sql("SET GLOBAL read_only = OFF")
+
+
+@situation("no such lock")
+def _no_such_lock(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    optional = sa.select(Line, Order).outerjoin(Line.order)
+    statement = with_lock(optional, LockOptions.ForUpdate, Order)
+    assert where is Where.LOCK
+    victim = scene.victim()
+    victim.does(begins(savepoint=savepoint))
+    return fails(victim, lambda session: session.execute(statement).all())
+
+
+@situation("readers")
+def _readers(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    reader, victim = scene.actor("reader"), scene.victim()
+    reader.does(lambda session: session.get_one_entity(Order, 1, LockOptions.SharedRead))
+    victim.does(begins(savepoint=savepoint))
+    victim.does(attempt(Where.FLUSH, 1))
+    victim.does(sets(_OWN_LIMIT["sqlite"]))
+    return fails(victim, attempt(where, 1))
+
+
+@situation("shared cache")
+def _shared_cache(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    path = sa.make_url(scene.database.url).database
+    engine = sa.create_engine(f"sqlite:///file:{path}?cache=shared&uri=true")
+    scene.stack.callback(engine.dispose)
+    holder, victim = scene.actor("holder", engine), scene.actor("victim", engine)
+    victim.does(begins(savepoint=savepoint))
+    holder.does(attempt(Where.LOCK, 1))
+    return fails(victim, attempt(where, 1))
+
+
+@situation("read-only file")
+def _read_only_file(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    path = sa.make_url(scene.database.url).database
+    engine = sa.create_engine(f"sqlite:///file:{path}?mode=ro&uri=true")
+    scene.stack.callback(engine.dispose)
+    victim = scene.actor("victim", engine)
+    victim.does(begins(savepoint=savepoint))
+    return fails(victim, attempt(where, 1))
+
+
+# --------------------------------------------------------------------------------------------------
+# The tests.
 
 
 @pytest.fixture
@@ -49,8 +523,6 @@ def scene(documents: Database, make_engine: Callable[..., sa.Engine]) -> Iterato
 
 # --------------------------------------------------------------------------------------------------
 # Every row of docs/errors.md, on the database that it is about: tests/integration/lock_errors/rows.py.
-
-Victim = Actor[Session]
 
 
 def cases(database: str, column: str) -> pytest.MarkDecorator:
@@ -246,11 +718,11 @@ def scripted() -> Iterator[tuple[LockingSession, Script]]:
 
 def attempt_mssql(session: LockingSession, where: Where) -> None:
     if where is Where.LOCK:
-        session.get_entity(Order, 1, LockOptions.ForUpdate)
+        session.get_entity(ScriptedOrder, 1, LockOptions.ForUpdate)
     elif where is Where.STATEMENT:
-        session.execute(update(Order).values(total=7))
+        session.execute(update(ScriptedOrder).values(total=7))
     else:
-        session.get_one(Order, 1).total = 7
+        session.get_one(ScriptedOrder, 1).total = 7
         session.flush()
 
 

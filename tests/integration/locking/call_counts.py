@@ -1,6 +1,6 @@
 """Counts the calls of functions of sa_doclock on the way of a lock, warm.
 
-Run as ``python -m tests.integration.locking.call_counts [URL]``, in a process of its own: where other tests have
+Run as ``python -m tests.integration.locking.call_counts [URL]``, in a separate process: where other tests have
 declared documents, every flush is looked at.  The URL is that of a server; else SQLite is counted.
 It prints the calls of each way as JSON, in their order, each as ``file:function``, indented by its
 depth.
@@ -95,7 +95,7 @@ def later_lock(make: Callable[[], LockingSession]) -> list[str]:
 
 
 def operate(make: Callable[[], LockingSession]) -> None:
-    """Lock, change and save a document in a session of its own."""
+    """Lock, change and save a document in a separate session."""
     with make() as session:
         bill = session.get_one_entity(Bill, 1, ForUpdate)
         bill.items[0].value += 1
@@ -104,7 +104,7 @@ def operate(make: Callable[[], LockingSession]) -> None:
 
 
 def use(make: Callable[[], LockingSession], way: Callable[[LockingSession], None]) -> list[str]:
-    """Return the calls of one lock, in a session of its own, whose transaction has begun."""
+    """Return the calls of one lock, in a separate session, whose transaction has begun."""
     with make() as session:
         session.begin()  # what a session keeps for its locks is made here, and counted with it
         calls = calls_of(lambda: way(session))

@@ -58,7 +58,7 @@ def isolation_of(connection: sa.Connection) -> list[Any]:
 
 
 def set_patience(engine: sa.Engine, seconds: int) -> None:
-    """Give every new connection a limit of its own, which is the server's no more."""
+    """Give every new connection its own limit, which is the server's no more."""
 
     def connected(connection: Any, _: object) -> None:
         cursor = connection.cursor()

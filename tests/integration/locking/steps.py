@@ -18,12 +18,6 @@ from tests.support.waits import wait_until_blocked
 T = TypeVar("T")
 Seen = tuple[int, list[int]]
 
-FIRST: Seen = (30, [10, 20])
-"""Order 1 as every test finds it: its total, and the values of its lines."""
-
-TEN_MORE: Seen = (40, [20, 20])
-"""Order 1 after ``add_ten``."""
-
 
 def seen(order: Order) -> Seen:
     """Read the order as the application sees it; its lines are loaded if they are not."""

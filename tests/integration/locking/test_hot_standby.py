@@ -28,7 +28,7 @@ from sa_doclock import (
     run_transaction,
 )
 from tests.integration.asyncio.drivers import drivers_of
-from tests.integration.locking.steps import FIRST, TEN_MORE, Seen, add_ten, reads, recorded, seen
+from tests.integration.locking.steps import Seen, add_ten, reads, recorded, seen
 from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.models import Order
@@ -187,7 +187,7 @@ def test_a_transaction_goes_on_after_a_rollback_alone(session_hot_standby: Locki
         ):  # docs/errors.md
             raw.cursor().execute("SELECT 1")
         session_hot_standby.rollback()
-    assert reads(SnapshotRead)(session_hot_standby) == FIRST
+    assert reads(SnapshotRead)(session_hot_standby) == (30, [10, 20])
     session_hot_standby.release_locks()
     assert session_hot_standby.get_one_entity(Order, 1).total == 30
 
@@ -368,11 +368,11 @@ def test_a_document_is_of_one_moment_while_writes_come_in(replication: Replicati
 
     with LockingSession(replication.standby) as session:
         event.listen(replication.standby, "before_cursor_execute", ten_more_come_in)
-        assert document(session) == FIRST
+        assert document(session) == (30, [10, 20])
         assert come_in
         assert dict(session.held_locks) == {(Order, (1,)): SnapshotRead}
         session.release_locks()
-        assert document(session) == TEN_MORE
+        assert document(session) == (40, [20, 20])
 
 
 def test_without_it_the_parts_are_newer_than_the_header(replication: Replication) -> None:

@@ -38,7 +38,7 @@ def _lock_name(session: LockingSession) -> None:
 
 @pytest.fixture(params=[False, True], ids=["plain", "hooked"])
 def engine(request: pytest.FixtureRequest, make_engine: Callable[..., sa.Engine]) -> sa.Engine:
-    """Make an engine, with a BEGIN of its own or without."""
+    """Make an engine, with its own BEGIN or without."""
     engine = make_engine()
     return hooked(engine) if request.param else engine
 

@@ -15,8 +15,6 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions
 from tests.integration.locking.steps import (
-    FIRST,
-    TEN_MORE,
     add_ten,
     finds_held,
     reads,
@@ -85,12 +83,12 @@ class TestHooks:
         queued = bob.starts(reads())
         wait_until_blocked(waiter=bob, holder=alice, step=queued)
         alice.does(save)
-        assert queued.result() == TEN_MORE
+        assert queued.result() == (40, [20, 20])
 
     @pytest.mark.parametrize("lock", [SharedRead, SnapshotRead])
     def test_a_reader_does_not(self, session: Session, other: Session, lock: LockOptions) -> None:
         add_ten(session)
-        assert reads(lock)(other) == FIRST
+        assert reads(lock)(other) == (30, [10, 20])
 
     def test_nowait(self, session: Session, other: Session) -> None:
         session.get_one_entity(Order, 1, ForUpdate)

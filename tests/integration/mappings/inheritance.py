@@ -162,7 +162,7 @@ MAPPINGS_JOINED = [
 
 
 # --------------------------------------------------------------------------------------------------
-# Concrete inheritance: every class has a table of its own.
+# Concrete inheritance: every class has its own table.
 #
 # ``polymorphic_load`` does not exist here: SQLAlchemy refuses it.
 

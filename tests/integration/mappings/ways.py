@@ -25,7 +25,7 @@ class Way(NamedTuple):
     """A way to lock.
 
     :ivar many: it takes both documents, not the first alone.
-    :ivar claims: in a session of its own.
+    :ivar claims: in a separate session.
     """
 
     method: str

@@ -1,4 +1,4 @@
-"""The table of the README: a mistake, what plain SQLAlchemy does, and what happens here.
+"""The table of docs/documents.md: a mistake, what plain SQLAlchemy does, and what happens here.
 
 Each row is a test of this folder that shows both, on real databases.
 """
@@ -29,26 +29,26 @@ MISTAKES = (
     Mistake(
         "test_a_detail_is_locked_in_place_of_its_header",
         "Lock a line, not its order",
-        "two sessions each lock their own line, and both add up an old total",
-        "`UnlockedWrite`: it names the order that is to be locked",
+        "two sessions each lock their own line, and both compute the total from old lines",
+        "`UnlockedWrite`, which names the order to lock",
     ),
     Mistake(
         "test_a_bulk_statement_goes_past_the_lock",
         "`update(Line).where(...)` while another session has locked the order",
-        "is executed, and changes the locked document",
+        "is executed, although the document is locked",
         "`UnlockedWrite`, for UPDATE, DELETE and INSERT alike",
     ),
     Mistake(
         "test_a_line_moves_to_an_order_that_is_not_locked",
         "Move a line to another order, with one of the two locked",
         "the total of the other order is wrong",
-        "`UnlockedWrite`: both orders are needed",
+        "`UnlockedWrite`: both orders must be locked",
     ),
     Mistake(
         "test_an_object_that_was_read_before_the_lock",
         "Lock an order that the session has read before",
         "`with_for_update()` returns the old values, and the total loses an update",
-        "header, collections and lines are read again, as new as the lock",
+        "header, collections and lines are read again after the lock",
     ),
     Mistake(
         "test_lines_that_were_read_before_the_lock",
@@ -59,44 +59,44 @@ MISTAKES = (
     Mistake(
         "test_lock_and_lines_in_one_statement",
         "`joinedload()` the lines in the statement that locks",
-        "PostgreSQL: a new header over the lines of before the wait",
-        "`LockNotSupported`; the lines come by a second statement, after the grant",
+        "PostgreSQL returns the new header with the lines from before the wait",
+        "`LockNotSupported`; a second statement loads the lines, after the grant",
     ),
     Mistake(
         "test_a_read_lock_that_becomes_a_write_lock",
-        "Take a shared lock, look, then lock for update",
+        "Read under a shared lock, then lock for update",
         "two sessions that do so deadlock",
-        "`LockUpgradeRefused` at once, in both",
+        "`LockUpgradeRefused` at once, in both sessions",
     ),
     Mistake(
         "test_documents_are_locked_in_any_order",
-        "Lock several orders as they come",
-        "two sessions with other orders of locking deadlock",
+        "Lock several orders in any order",
+        "two sessions that lock in different orders deadlock",
         "`get_entities()` locks in key order, whatever the order of its arguments",
     ),
     Mistake(
         "test_classes_are_locked_against_their_order",
-        "Lock an order, then its customer, where others do it the other way round",
-        "works in every test, deadlocks on a busy day",
+        "Lock an order, then its customer, while other code locks the customer first",
+        "works in every test, and deadlocks under load",
         "`LockOrderViolation` at the first attempt, with `lock_order=[Customer, Order]`",
     ),
     Mistake(
         "test_a_savepoint_takes_the_lock_along",
-        "Go on after a rollback to the savepoint in which the lock was taken",
-        "PostgreSQL has given the lock up, and the program writes without it",
-        "the lock is forgotten: the next `get_entity()` takes it again, a write is `UnlockedWrite`",
+        "Continue after a rollback to the savepoint in which the lock was taken",
+        "PostgreSQL has released the lock, and the program writes without it",
+        "the session forgets the lock: the next `get_entity()` takes it again, and a write raises `UnlockedWrite`",
     ),
     Mistake(
         "test_autocommit",
         "Lock on an AUTOCOMMIT connection",
-        "the lock ends with its statement, silently",
+        "the lock ends with its statement, without an error",
         "`LockNotSupported`",
     ),
     Mistake(
         "test_a_message_for_what_did_not_happen",
         "Send the mail, then commit",
-        "the commit fails, the mail is out",
-        "`session.on_commit(send)`: after the commit, with the locks gone, or never",
+        "the commit fails, but the mail is sent",
+        "`session.on_commit(send)` sends it after the commit, or never",
     ),
 )
 

@@ -485,7 +485,7 @@ def test_documents_are_locked_in_any_order(
     assert step.result() == [1, 2]
 
 
-@pytest.mark.not_databases("sqlite", "mssql")  # where UPDLOCK is granted beside a reader's S lock
+@pytest.mark.not_databases("sqlite", "mssql")  # where UPDLOCK is granted next to a reader's S lock
 def test_a_read_lock_that_becomes_a_write_lock(
     plain_actors: PlainActors, alice: Actor[LockingSession]
 ) -> None:

@@ -45,7 +45,7 @@ def test_shared_then_alone_is_refused(session: Session) -> None:
     session.lock_key(KEY, shared=True)
     with pytest.raises(LockUpgradeRefused, match=r"named lock 'user:42' FOR UPDATE on .*SHARED"):
         session.lock_key(KEY)
-    session.lock_key("another")  # the transaction goes on
+    session.lock_key("another")  # the transaction continues
     session.commit()
     session.lock_key(KEY)
 

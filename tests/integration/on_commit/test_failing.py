@@ -131,7 +131,7 @@ def test_within_begin_the_session_itself_cannot_be_used(session: Session, other:
     def look() -> None:
         with pytest.raises(InvalidRequestError, match="inside context manager"):
             session.get(Order, 2)
-        found.append(other.get_one(Order, 2).total)  # a session of its own can
+        found.append(other.get_one(Order, 2).total)  # a separate session can
 
     with session.begin():
         session.get_one_entity(Order, 1, ForUpdate)

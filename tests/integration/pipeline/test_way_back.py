@@ -257,17 +257,16 @@ def test_who_lent_it_gets_the_counts_of_his_own_writes(
 # --------------------------------------------------------------------------------------------------
 # A pipeline ends with Sync: the server's clock of an idle transaction runs from there on.
 
-LastMessageSession = LockingSession
 Sent = list[str]
 
 
 @pytest.fixture
-def session_factory(bills: Database) -> sessionmaker[LastMessageSession]:
-    return sessionmaker(bills.engine(), class_=LastMessageSession)
+def session_factory(bills: Database) -> sessionmaker[LockingSession]:
+    return sessionmaker(bills.engine(), class_=LockingSession)
 
 
 @contextmanager
-def traced(session: LastMessageSession) -> Iterator[Sent]:
+def traced(session: LockingSession) -> Iterator[Sent]:
     """Append the names of the messages that are sent in this block, as libpq tells them."""
     driver: Any = session.connection().connection.driver_connection
     sent: Sent = []
@@ -283,23 +282,23 @@ def traced(session: LastMessageSession) -> Iterator[Sent]:
             sent += [line.split("\t")[2].strip() for line in file if line.startswith("F\t")]
 
 
-def lock(session: LastMessageSession, **how: Any) -> None:
+def lock(session: LockingSession, **how: Any) -> None:
     session.get_one_entity(Bill, 1, LockOptions.ForUpdate, **how)
 
 
-def lock_and_change_many(session: LastMessageSession) -> None:
+def lock_and_change_many(session: LockingSession) -> None:
     session.lock_key("another")
     session.execute(sa.update(Item), [{"id": -1, "value": 1}, {"id": -2, "value": 2}])
 
 
-def hold_all(session: LastMessageSession) -> None:
+def hold_all(session: LockingSession) -> None:
     lock(session)
     session.lock_key("key")
     session.execute(sa.update(Item).values(value=0))
 
 
 #: By name: the options of a session, and what it does, which waits: no answer has come when Sync is sent.
-WAYS_LAST_MESSAGE: dict[str, tuple[dict[str, Any], Callable[[LastMessageSession], object]]] = {
+WAYS_LAST_MESSAGE: dict[str, tuple[dict[str, Any], Callable[[LockingSession], object]]] = {
     "lock_timeout": ({}, partial(lock, lock_timeout=30)),
     "key": ({}, lambda session: session.lock_key("key", lock_timeout=30)),
     "hold_limit": ({"hold_limit": 600}, lock),
@@ -310,12 +309,12 @@ WAYS_LAST_MESSAGE: dict[str, tuple[dict[str, Any], Callable[[LastMessageSession]
 
 @pytest.mark.parametrize("way", WAYS_LAST_MESSAGE)
 def test_sync_is_the_last_message(
-    alice: Actor[LastMessageSession], bob: Actor[LastMessageSession], way: str
+    alice: Actor[LockingSession], bob: Actor[LockingSession], way: str
 ) -> None:
     options, action = WAYS_LAST_MESSAGE[way]
 
-    def take(session: LastMessageSession) -> Sent:
-        with LastMessageSession(session.get_bind(), **options) as own:
+    def take(session: LockingSession) -> Sent:
+        with LockingSession(session.get_bind(), **options) as own:
             with traced(own) as sent:
                 action(own)
             return sent
@@ -323,7 +322,7 @@ def test_sync_is_the_last_message(
     alice.does(hold_all)
     waiting = bob.starts(take)
     wait_until_blocked(waiter=bob, holder=alice, step=waiting)
-    alice.does(LastMessageSession.rollback)
+    alice.does(LockingSession.rollback)
     sent = waiting.result()
     assert sent[-1] == "Sync"
     assert "Flush" not in sent

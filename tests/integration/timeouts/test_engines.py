@@ -139,19 +139,17 @@ async def test_what_is_not_supported_is_reported_with_a_limit_as_without(
 # --------------------------------------------------------------------------------------------------
 # Limits in a session of two engines, and in one that has joined a Connection's transaction.
 
-TwoSession = LockingSession
-
 
 @pytest.fixture
-def two(make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any]) -> TwoSession:
+def two(make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any]) -> LockingSession:
     """Open a session with an engine for contracts and leases, and another for the rest."""
     one, other = make_engine(**read_committed), make_engine(**read_committed)
-    return TwoSession(one, binds={Contract: other, Clause: other})
+    return LockingSession(one, binds={Contract: other, Clause: other})
 
 
 @pytest.mark.not_databases("sqlite")  # two engines would lock one file
 def test_each_engine_has_the_limit_and_the_connection_its_own(
-    two: TwoSession, other: TwoSession
+    two: LockingSession, other: LockingSession
 ) -> None:
     with two:
         two.begin()
@@ -172,16 +170,16 @@ def test_each_engine_has_the_limit_and_the_connection_its_own(
 
 
 def test_a_lent_connection(
-    make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any], other: TwoSession
+    make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any], other: LockingSession
 ) -> None:
     with make_engine(**read_committed).connect() as connection:
         before = patience_of(connection)
         connection.rollback()
-        with TwoSession(connection, lock_timeout=5.5) as session:
+        with LockingSession(connection, lock_timeout=5.5) as session:
             session.get_one_entity(Order, 1, ForUpdate).total = 31
             session.save_changes()
         other.get_one_entity(Order, 1, ForUpdate)
-        with TwoSession(connection, lock_timeout=SHORT) as session:
+        with LockingSession(connection, lock_timeout=SHORT) as session:
             for how in ({}, {"lock_timeout": 0}, {"lock_timeout": 1e-6}):
                 given_up_two(
                     session, lambda session, how=how: session.get_entity(Order, 1, ForUpdate, **how)
@@ -193,12 +191,12 @@ def test_a_lent_connection(
 
 @pytest.mark.not_databases("sqlite")  # a first read is outside of any transaction there
 def test_a_lent_connection_whose_transaction_the_session_joins(
-    make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any], other: TwoSession
+    make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any], other: LockingSession
 ) -> None:
     other.get_one_entity(Order, 1, ForUpdate)
     with make_engine(**read_committed).connect() as connection, connection.begin():
         before = patience_of(connection)
-        with TwoSession(connection, join_transaction_mode="create_savepoint") as session:
+        with LockingSession(connection, join_transaction_mode="create_savepoint") as session:
             given_up_two(
                 session, lambda session: session.get_entity(Order, 1, ForUpdate, lock_timeout=SHORT)
             )
@@ -258,29 +256,25 @@ def test_nor_is_one_of_the_network_the_drivers(
 # --------------------------------------------------------------------------------------------------
 # An engine whose statements are streamed all the same waits no longer, and locks all rows.
 
-StreamingEngineSession = LockingSession
-
 
 @pytest.fixture
-def streaming(engine: sa.Engine) -> Iterator[StreamingEngineSession]:
+def streaming(engine: sa.Engine) -> Iterator[LockingSession]:
     """Open a session on the engine with ``stream_results``: cursors of the server."""
-    with StreamingEngineSession(engine.execution_options(stream_results=True)) as session:
+    with LockingSession(engine.execution_options(stream_results=True)) as session:
         yield session
 
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", WAYS_STREAMING_ENGINE)
 def test_it_waits_as_long_as_it_was_asked_to(
-    streaming: StreamingEngineSession, other: StreamingEngineSession, name: str
+    streaming: LockingSession, other: LockingSession, name: str
 ) -> None:
     hold(other)
     given_up_streaming_engine(streaming, WAYS_STREAMING_ENGINE[name], lock_timeout=SHORT)
 
 
 @pytest.mark.timeout(30)
-def test_so_does_a_named_lock(
-    streaming: StreamingEngineSession, other: StreamingEngineSession
-) -> None:
+def test_so_does_a_named_lock(streaming: LockingSession, other: LockingSession) -> None:
     other.lock_key("import")
     with pytest.raises(LockNotAvailable):
         streaming.lock_key("import", lock_timeout=SHORT)
@@ -289,7 +283,7 @@ def test_so_does_a_named_lock(
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", [name for name in WAYS_STREAMING_ENGINE if name != "locked"])
 def test_what_is_granted_is_held(
-    database: Database, streaming: StreamingEngineSession, other: StreamingEngineSession, name: str
+    database: Database, streaming: LockingSession, other: LockingSession, name: str
 ) -> None:
     if "document" in name:  # the parts are read by a cursor of the server
         skip_server_cursor(database.column)

@@ -14,7 +14,7 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockOptions, with_lock
 from tests.integration.locking.expectations import READER_AFTER_WRITER, WAITS, on
-from tests.integration.locking.steps import FIRST, TEN_MORE, add_ten, reads, recorded, save
+from tests.integration.locking.steps import add_ten, reads, recorded, save
 from tests.integration.timeouts.ways import SHORT, WAYS, given_up, hold
 from tests.support.actors import Actor
 from tests.support.models import Order
@@ -83,7 +83,7 @@ def test_whole_seconds_are_waited_for_as_well(alice: Actor[Session], bob: Actor[
     queued = bob.starts(reads(lock_timeout=29))
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
     alice.does(save)
-    assert queued.result() == TEN_MORE
+    assert queued.result() == (40, [20, 20])
 
 
 @pytest.mark.read_committed
@@ -99,7 +99,7 @@ def test_it_counts_in_the_callers_transaction_too(session: Session, other: Sessi
 def test_a_limit_that_was_not_reached_is_forgotten(
     session: Session, other: Session, make_session: Callable[..., Session]
 ) -> None:
-    assert reads(lock_timeout=5)(session) == FIRST
+    assert reads(lock_timeout=5)(session) == (30, [10, 20])
     session.rollback()
     hold(other)
     impatient = make_session()

@@ -94,7 +94,7 @@ class Wire:
     """Stands between client and server, and notes in which direction something goes."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Listen on a port of its own; connect to that of the server."""
+        """Listen on its own port; connect to that of the server."""
         self._server = host, port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])

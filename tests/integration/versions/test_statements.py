@@ -90,7 +90,7 @@ def test_the_version_is_raised(
         assert found.version != seen
     with pytest.raises(StaleDocument):
         other.get_entity(header, 1, ForUpdate, version=seen)
-    with session.locked(header, 1) as found:  # the session goes on with the new one
+    with session.locked(header, 1) as found:  # the session continues with the new one
         found.total += 1
 
 

@@ -160,7 +160,7 @@ _SETTINGS: Mapping[str, str] = {
 
 
 def pool_is_wrong(engine: Engine, fresh: Engine) -> list[str]:
-    """Return what is wrong with the pool of ``engine``; afterwards it has no dead connection.
+    """Return the faults of the pool of ``engine``; afterwards it has no dead connection.
 
     :param fresh: an engine whose next connection is a new one.
     """

@@ -2,7 +2,7 @@
 
 The kinds of faults are in ``chaos.py``. What the clients do is in ``clients.py`` and ``ways.py``; each keeps
 a log of what it meant to commit and of what was acknowledged (``model.py``). ``afterwards.py`` then compares
-the log with the database over a connection of its own, and looks for locks and for what the pool has kept.
+the log with the database over a separate connection, and looks for locks and for what the pool has kept.
 """
 
 from __future__ import annotations

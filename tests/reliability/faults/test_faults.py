@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +13,9 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
+from sqlalchemy.pool import QueuePool
 from sqlalchemy.util import greenlet_spawn
 
 from lab.servers import Server, UnavailableError, start_private
@@ -20,24 +24,197 @@ from tests.integration.asyncio.drivers import connected, drivers_of, in_a_loop, 
 from tests.reliability import Reliability, Soak
 from tests.reliability.faults.afterwards import pool_is_wrong
 from tests.reliability.faults.chaos import (
+    _CANCEL,
+    _END,
+    PATIENCE,
+    PLACES,
     POOL_TIMEOUT,
-    Cancelled,
-    CutInMidPacket,
-    FullPool,
-    HalfOpen,
-    Interrupts,
+    STALL,
+    STAY,
     Reset,
-    Stalled,
-    Terminated,
     Together,
+    _Kills,
 )
 from tests.reliability.faults.clients import CLIENTS, LOCK_TIMEOUT
-from tests.reliability.faults.model import FOLDERS, Attempt, Folder, Log, change, current, look
-from tests.reliability.faults.proxy import Proxy, proxy_to
+from tests.reliability.faults.model import (
+    FOLDERS,
+    Attempt,
+    Folder,
+    Injected,
+    Log,
+    change,
+    current,
+    look,
+)
+from tests.reliability.faults.proxy import Link, Proxy, proxy_to
 from tests.reliability.faults.scene import INJECTIONS, UPDATES_BETWEEN, Scene
 from tests.support.databases import Database
 
 pytestmark = pytest.mark.soak
+
+
+class HalfOpen:
+    """The client's end is reset, and the server's stays: it goes on waiting, with its locks."""
+
+    name = "connections left half open"
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._open: list[Link] = []
+
+    def inject(self, chance: random.Random) -> int:
+        self.heal()
+
+        def leave_open(link: Link) -> None:
+            link.flows.clear()
+            link.reset(link.client)
+            self._open.append(link)
+
+        return int(self._proxy.harm(leave_open, chance) is not None)
+
+    def heal(self) -> int:
+        """Drop the connections in the end, as a router does which counts them."""
+        while self._open:
+            self._proxy.run_soon(self._open.pop().release)
+        return 0
+
+
+class Stalled:
+    """Nothing comes through for a while; after that, everything does."""
+
+    name = "connections stalled"
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._waiting = threading.Event()
+
+    def inject(self, chance: random.Random) -> int:
+        link = self._proxy.harm(lambda link: link.flows.clear(), chance)
+        self._waiting.wait(STALL)
+        if link is not None:
+            self._proxy.run_soon(link.flows.set)
+        return int(link is not None)
+
+    def heal(self) -> int:
+        return 0
+
+
+class CutInMidPacket:
+    """Half of the next packet comes through, and then the end."""
+
+    name = "connections cut in mid-packet"
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._armed: list[Link] = []
+
+    def inject(self, chance: random.Random) -> int:
+        direction = chance.choice(("there", "back"))
+        arm: Callable[[Link], object] = lambda link: setattr(link, "cut", direction)  # noqa: E731
+        link = self._proxy.harm(arm, chance)
+        if link is not None:
+            self._armed.append(link)
+        return self._happened()
+
+    def heal(self) -> int:
+        return self._happened()
+
+    def _happened(self) -> int:
+        done = [link for link in self._armed if link.was_cut]
+        self._armed = [link for link in self._armed if link not in done]
+        return len(done)
+
+
+class FullPool:
+    name = "pool filled by others"
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        assert isinstance(engine.pool, QueuePool)
+        self._pool = engine.pool
+        self._open = threading.Event()
+        self._open.set()
+
+    def before(self) -> None:
+        """Let the crowd in first: a client calls this before each update.
+
+        The pool has none: who has just given a connection back is the first to get it again.
+        """
+        self._open.wait(PATIENCE)
+
+    def inject(self, chance: random.Random) -> int:
+        self._open.clear()
+        wanted, taken = self._pool.size(), list[Connection]()
+        end = time.monotonic() + PATIENCE
+        while len(taken) < wanted and time.monotonic() < end:
+            with suppress(sa.exc.TimeoutError):
+                taken.append(self._engine.connect())
+        self._open.set()
+        threading.Event().wait(STAY)
+        for connection in taken:
+            connection.close()
+        return int(len(taken) == wanted)
+
+    def heal(self) -> int:
+        return 0
+
+
+class Interrupts:
+    name = "exceptions like Ctrl-C in the block"
+
+    def __init__(self, engine: Engine) -> None:
+        self._lock = threading.Lock()
+        self._place: str | None = None
+        self._done = 0
+        for place in PLACES[:-1]:
+            event.listen(engine, place, self._raiser(place))
+
+    def pause(self) -> None:
+        """Raise the exception, if one is due, between a client's changes and their commit."""
+        self._raise_at("in the block")
+
+    def inject(self, chance: random.Random) -> int:
+        with self._lock:
+            self._place = chance.choice(PLACES)
+        return self._counted()
+
+    def heal(self) -> int:
+        with self._lock:
+            self._place = None
+        return self._counted()
+
+    def _counted(self) -> int:
+        with self._lock:
+            done, self._done = self._done, 0
+        return done
+
+    def _raiser(self, place: str) -> Callable[..., None]:
+        def listen(*_: object) -> None:
+            self._raise_at(place)
+
+        return listen
+
+    def _raise_at(self, place: str) -> None:
+        with self._lock:
+            if self._place != place:
+                return
+            self._place = None
+            self._done += 1
+        raise Injected(place)
+
+
+class Terminated(_Kills):
+    name = "connections terminated by the server"
+
+    def __init__(self, engine: Engine, direct: Engine, product: str) -> None:
+        super().__init__(engine, direct, _END[product])
+
+
+class Cancelled(_Kills):
+    name = "statements cancelled by the server"
+
+    def __init__(self, engine: Engine, direct: Engine, product: str) -> None:
+        super().__init__(engine, direct, _CANCEL[product])
 
 
 # --------------------------------------------------------------------------------------------------

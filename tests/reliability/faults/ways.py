@@ -83,7 +83,7 @@ def by_entity_set(desk: Desk) -> None:
 
 
 def by_key(desk: Desk) -> None:
-    """Under a named lock too, in a savepoint of a transaction of its own."""
+    """Under a named lock too, in a savepoint of a separate transaction."""
     attempt = desk.log.begin(desk.log.new_update())
     with desk.factory() as session:
         with session.begin():

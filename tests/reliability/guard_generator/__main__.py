@@ -133,7 +133,7 @@ def _run_some(
     try:
         for _ in range(programs):
             found.programs += 1
-            # A number of its own: what a program draws does not depend on the others.
+            # Its own number: what a program draws does not depend on the others.
             program = Program(engine, schema, random.Random(draw.random()), found)
             program.try_out()
             program.run(guard)

@@ -75,6 +75,7 @@ DEFECTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS)
 def test_a_defect_that_a_flush_alone_meets_is_found(

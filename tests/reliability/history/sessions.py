@@ -286,7 +286,7 @@ def _drawn(chance: random.Random, ways: Iterable[str]) -> Task:
 
 
 class _Attempt:
-    """One task; where the way begins again, each attempt is a transaction of its own."""
+    """One task; where the way begins again, each attempt is a separate transaction."""
 
     def __init__(self, run: Run, task: Task) -> None:
         self._run = run

@@ -379,6 +379,7 @@ def test_a_serial_history_has_no_anomaly(planned: list[Plan], final: bool) -> No
     assert list(map(str, check(History(done, left if final else None)))) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("corrupt", [with_another_read, with_a_write_dropped, with_a_base_twice])
 @_always(100)

@@ -173,7 +173,7 @@ def test_without_locks_there_are_lost_updates(engine: Engine, database: Database
 NAMES_SESSIONS = ("N0", "N1")
 PHANTOMS = {Name.P2, Name.P3, Name.DOCUMENT}
 
-# With a rollback journal, nobody can commit beside a reader.
+# With a rollback journal, nobody can commit while another reads.
 
 
 def _committed(engine: Engine, tick: int) -> Transaction:

@@ -1,6 +1,6 @@
 """Two ODBC drivers and their manager, unpacked into the cache folder, never installed.
 
-FreeTDS and unixODBC are Debian's; Microsoft's driver is in a wheel of its own. pyodbc's wheel is
+FreeTDS and unixODBC are Debian's; Microsoft's driver is in its own wheel. pyodbc's wheel is
 without a manager: it finds the one that is in the process already.
 """
 

@@ -68,7 +68,7 @@ def aborting(engine: Engine) -> Engine:
 
 
 def fails(session: LockingSession, wire: TDSServer, number: int) -> None:
-    """Have a statement of the program fail, which catches the error and goes on."""
+    """Have a statement of the program fail, which catches the error and continues."""
     wire.database.failures.append(("FROM shop_customer", number))
     with pytest.raises(DBAPIError, match=rf"\({number}\)"):
         session.execute(select(Customer))

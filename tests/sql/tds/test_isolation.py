@@ -220,7 +220,7 @@ def test_nowait_does_not_wait_for_ddl_either(engine: Engine, wire: TDSServer, wa
 
 
 # --------------------------------------------------------------------------------------------------
-# The library's own questions to SQL Server go over a connection of its own.
+# The library's own questions to SQL Server go over a separate connection.
 #
 # On a Connection that the program has lent, nothing of it begins or ends a transaction.
 
@@ -326,7 +326,7 @@ def test_to_ask_begins_nothing(lent: Connection, wire: TDSServer) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The question for a row's holder uses a connection of its own, whose short limit stays with it.
+# The question for a row's holder uses a separate connection, whose short limit stays with it.
 
 
 def test_it_is_asked_beside_the_pool(engine: Engine, wire: TDSServer) -> None:

@@ -41,6 +41,7 @@ def play(act: Act, engine: Engine, wire: TDSServer) -> list[str]:
     return _sql(wire)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_driver_sends_what_it_is_given_within_a_transaction(
     engine: Engine, wire: TDSServer, name: str

@@ -199,24 +199,20 @@ class FirebirdLocks(LockStrategy):
         """Start the transaction with the level and the time limit of its first lock."""
         driver = _driver(connection)
         if driver.is_active():  # a listener for after_begin has sent a statement
-            self._refuse_other(connection, lock, seconds)
+            found = driver.main_transaction.info.isolation
+            if _LEVELS.get(found, READ_COMMITTED) not in levels_for(self.isolation, lock):
+                raise WrongIsolation("a listener has opened the transaction at another level")
+            _refuse_other_limit(connection, lock, seconds)
             return
-        writes = base_of(lock) is not SNAPSHOT_READ
-        driver.begin(
-            TPB(
-                access_mode=TraAccessMode.WRITE if writes else TraAccessMode.READ,
-                isolation=_isolation(lock),
-                lock_timeout=_limit(lock, seconds),
-            ).get_buffer()
-        )
-
-    def _refuse_other(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> None:
-        found = _driver(connection).main_transaction.info.isolation
-        if _LEVELS.get(found, READ_COMMITTED) not in levels_for(self.isolation, lock):
-            raise WrongIsolation("a listener has opened the transaction at another level")
-        _refuse_other_limit(connection, lock, seconds)
+        isolation, access = Isolation.SNAPSHOT, TraAccessMode.WRITE
+        if base_of(lock) is FOR_UPDATE:
+            # Not NO RECORD_VERSION, where a reader of the details waits for writers of others.
+            isolation = Isolation.READ_COMMITTED_RECORD_VERSION
+        elif base_of(lock) is SNAPSHOT_READ:
+            access = TraAccessMode.READ
+        limit = _limit(lock, seconds)
+        parameters = TPB(access_mode=access, isolation=isolation, lock_timeout=limit)
+        driver.begin(parameters.get_buffer())
 
     def join(
         self,
@@ -239,13 +235,6 @@ class FirebirdLocks(LockStrategy):
 
 def _driver(connection: Connection) -> Any:
     return connection.connection.driver_connection
-
-
-def _isolation(lock: LockOptions) -> Isolation:
-    if base_of(lock) is FOR_UPDATE:
-        # Not NO RECORD_VERSION, where a reader of the details waits for writers of others.
-        return Isolation.READ_COMMITTED_RECORD_VERSION
-    return Isolation.SNAPSHOT
 
 
 def _limit(lock: LockOptions, seconds: float | None) -> int:

@@ -26,7 +26,7 @@ class UsersOwnError(Exception):
 
 
 def half_done(session: LockingSession, *, flush: bool = True) -> None:
-    """Change a document in a block of its own, and leave it by an exception."""
+    """Change a document in its own block, and leave it by an exception."""
     with session.locked(Order, 2) as order:
         order.total = 6
         if flush:

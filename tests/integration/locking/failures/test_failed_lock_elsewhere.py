@@ -154,7 +154,7 @@ def test_the_connection_goes_back_without_its_transaction(
 
 
 # --------------------------------------------------------------------------------------------------
-# A listener of the program that raises: its own error comes out, and the session goes on or refuses.
+# A listener of the program that raises: its own error comes out, and the session continues or refuses.
 #
 # Each event is one row; the listener raises at its first call, then at its second, and so on.
 

@@ -100,7 +100,7 @@ def test_the_listener_of_a_lock_does_nothing_after_an_interruption(
 
 
 # --------------------------------------------------------------------------------------------------
-# An interruption that the driver turns into an error of its own: the connection is given up.
+# An interruption that the driver turns into its own error: the connection is given up.
 
 STATEMENT = sa.select(sa.literal(1).label("interrupted"))
 
@@ -256,7 +256,7 @@ def test_at_a_question_about_a_table(documents: Database, proxy: Proxy, held: bo
 
 
 def check_gone(session: LockingSession, driver: object) -> None:
-    """Check that nothing is held, and that the session goes on over another connection."""
+    """Check that nothing is held, and that the session continues over another connection."""
     assert not session.held_locks
     session.rollback()
     session.get_one_entity(Order, 1, ForUpdate)

@@ -19,8 +19,6 @@ from tests.integration.locking.expectations import (
     on,
 )
 from tests.integration.locking.steps import (
-    FIRST,
-    TEN_MORE,
     add_ten,
     finds_held,
     locks,
@@ -51,7 +49,7 @@ def test_the_second_waits_and_sees_what_the_first_wrote(alice: Session, bob: Ses
     queued = bob.starts(reads())
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
     alice.does(save)
-    assert queued.result() == TEN_MORE
+    assert queued.result() == (40, [20, 20])
 
 
 def test_the_second_sees_the_old_state_when_the_first_gives_up(
@@ -61,7 +59,7 @@ def test_the_second_sees_the_old_state_when_the_first_gives_up(
     queued = bob.starts(reads())
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
     alice.does(roll_back)
-    assert queued.result() == FIRST
+    assert queued.result() == (30, [10, 20])
 
 
 def test_nothing_is_lost_of_what_two_add(
@@ -118,8 +116,8 @@ def test_a_row_that_is_not_there_locks_nothing(
 @pytest.mark.not_databases("mssql")  # there a plain read waits for writers
 def test_a_plain_read_is_not_kept_out(session: LockingSession, other: LockingSession) -> None:
     add_ten(session)
-    assert reads(LockOptions.None_)(other) == FIRST
-    assert reads(LockOptions.NoLock)(other) == FIRST
+    assert reads(LockOptions.None_)(other) == (30, [10, 20])
+    assert reads(LockOptions.NoLock)(other) == (30, [10, 20])
 
 
 @pytest.mark.databases("mssql")
@@ -127,7 +125,7 @@ def test_there_a_dirty_read_is_not_kept_out_and_sees_what_is_not_committed(
     session: LockingSession, other: LockingSession
 ) -> None:
     add_ten(session)
-    assert other.get_one_entity(Order, 1, LockOptions.NoLock).total == TEN_MORE[0]
+    assert other.get_one_entity(Order, 1, LockOptions.NoLock).total == 40
 
 
 # --------------------------------------------------------------------------------------------------
@@ -242,9 +240,9 @@ SharedRead = LockOptions.SharedRead
 
 
 def test_readers_run_side_by_side(alice: Session, bob: Session) -> None:
-    assert alice.does(reads(SharedRead)) == FIRST
-    assert bob.does(reads(SharedRead)) == FIRST
-    assert alice.does(read_again) == FIRST
+    assert alice.does(reads(SharedRead)) == (30, [10, 20])
+    assert bob.does(reads(SharedRead)) == (30, [10, 20])
+    assert alice.does(read_again) == (30, [10, 20])
 
 
 @on(READER_AFTER_WRITER, WAITS)
@@ -253,24 +251,24 @@ def test_a_reader_waits_for_a_writer_and_sees_what_it_wrote(alice: Session, bob:
     queued = bob.starts(reads(SharedRead))
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
     alice.does(save)
-    assert queued.result() == TEN_MORE
+    assert queued.result() == (40, [20, 20])
 
 
 @on(READER_AFTER_WRITER, GOES_ON)
 def test_a_reader_beside_a_writer_sees_the_old_state(alice: Session, bob: Session) -> None:
     alice.does(add_ten)
-    assert bob.does(reads(SharedRead)) == FIRST
+    assert bob.does(reads(SharedRead)) == (30, [10, 20])
     bob.does(roll_back)
     alice.does(save)
-    assert bob.does(reads(SharedRead)) == TEN_MORE
+    assert bob.does(reads(SharedRead)) == (40, [20, 20])
 
 
 @on(WRITER_AFTER_READER, WAITS)
 def test_a_writer_waits_for_a_reader(alice: Session, bob: Session) -> None:
-    assert alice.does(reads(SharedRead)) == FIRST
+    assert alice.does(reads(SharedRead)) == (30, [10, 20])
     queued = bob.starts(add_ten)
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
-    assert alice.does(read_again) == FIRST
+    assert alice.does(read_again) == (30, [10, 20])
     alice.does(roll_back)
     queued.result()
 
@@ -295,7 +293,10 @@ def test_a_writer_waits_for_a_reader_before_it_commits(alice: Session, bob: Sess
     bob.does(add_ten)
     queued = bob.starts(save)
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
-    assert alice.does(lambda _: (order.total, [line.value for line in order.lines])) == FIRST
+    assert alice.does(lambda _: (order.total, [line.value for line in order.lines])) == (
+        30,
+        [10, 20],
+    )
     alice.does(roll_back)
     queued.result()
 
@@ -307,8 +308,11 @@ def test_a_reader_goes_on_seeing_the_old_state_when_a_writer_commits(
     order = alice.does(locks(Order, 1, SharedRead))
     bob.does(add_ten)
     bob.does(save)
-    assert alice.does(lambda _: (order.total, [line.value for line in order.lines])) == FIRST
-    assert alice.does(read_again) == FIRST
+    assert alice.does(lambda _: (order.total, [line.value for line in order.lines])) == (
+        30,
+        [10, 20],
+    )
+    assert alice.does(read_again) == (30, [10, 20])
 
 
 @on(WRITER_AFTER_READER, WAITS)

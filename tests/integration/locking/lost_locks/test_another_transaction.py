@@ -150,7 +150,7 @@ Each = Callable[..., Iterator[tuple[LockingSession, Way]]]
 
 @pytest.fixture
 def each(database: Database, session: Session, elsewhere: Run) -> Each:
-    """Give each way of this database, with a session of its own."""
+    """Give each way of this database, with a separate session."""
 
     def each_way(*labels: str) -> Iterator[tuple[Session, Way]]:
         for label, way in WAYS[database.name].items():

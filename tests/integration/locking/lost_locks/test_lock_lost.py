@@ -226,7 +226,7 @@ def test_the_servers_own_limit(
     session.execute(sa.text(f"SET LOCAL {limit} = '100ms'"))
     assert soon_free(other)
     if use == "commit" and database.column.startswith("pgbouncer"):
-        # PgBouncer adds an error of its own to the server's, and psycopg tells neither: docs/poolers.md
+        # PgBouncer adds its own error to the server's, and psycopg tells neither: docs/poolers.md
         with pytest.raises(DBAPIError, match="2 results from command 'COMMIT'") as reported:
             session.commit()
         assert reported.value.connection_invalidated

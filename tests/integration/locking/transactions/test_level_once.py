@@ -42,7 +42,7 @@ def engine(make_engine: Callable[..., sa.Engine]) -> sa.Engine:
 
 @pytest.fixture
 def holder(make_session: Callable[..., LockingSession]) -> LockingSession:
-    """Open a session on an engine of its own."""
+    """Open a session on a separate engine."""
     return make_session()
 
 

@@ -73,9 +73,7 @@ def _damage(path: Path) -> list[str]:
     with contextlib.closing(connection):
         try:
             connection.execute("BEGIN EXCLUSIVE")
-            connection.execute(
-                "PRAGMA user_version = 1"
-            )  # a write, which needs a journal of its own
+            connection.execute("PRAGMA user_version = 1")  # a write, which needs its own journal
             connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             return [f"left behind: {error}"]
