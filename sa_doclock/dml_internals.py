@@ -12,14 +12,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    CompoundSelect,
-    Insert,
-    TextClause,
-    literal_column,
-)
+from sqlalchemy import Column, ColumnElement, CompoundSelect, Insert, TextClause, literal_column
 from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
 from sqlalchemy.orm import loading
 from sqlalchemy.sql.dml import ValuesBase

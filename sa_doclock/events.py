@@ -105,11 +105,7 @@ class LockEvents(SessionEvents):
         """
 
     def lock_acquired(
-        self,
-        session: Session,
-        document: DocumentKey | LockedName,
-        lock: LockOptions,
-        waited: float,
+        self, session: Session, document: DocumentKey | LockedName, lock: LockOptions, waited: float
     ) -> None:
         """A document has been locked.
 

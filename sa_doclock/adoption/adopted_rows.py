@@ -46,13 +46,7 @@ from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads
 from ..errors import DocLockError, UnsavedChanges, WrongIsolation
 from ..keys import DocumentKey, Identity, document_label, public_key
 from ..options import LockOptions, is_row_lock
-from ..sqlalchemy_internals import (
-    autoflush,
-    buffer_rows,
-    narrowed,
-    objects_at,
-    options_of,
-)
+from ..sqlalchemy_internals import autoflush, buffer_rows, narrowed, objects_at, options_of
 from .changed_rows import CHANGED, changed_beside, changed_rows
 from .compiled_locks import CompiledLocks
 from .for_update import froms_to_hint, inner_select, with_inner_select

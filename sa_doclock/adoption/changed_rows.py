@@ -100,10 +100,7 @@ def compare(
 
 
 def _read_now(
-    context: LockContext,
-    state: State,
-    names: Sequence[str],
-    bind_arguments: Mapping[str, Any],
+    context: LockContext, state: State, names: Sequence[str], bind_arguments: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     mapper, session, entity = state.mapper, context.session(), state.class_
     key = zip(key_attributes(mapper), state.identity or (), strict=True)

@@ -16,13 +16,7 @@ from ..core.documents import from_clauses_within, may_read_rows
 from ..dialects.base import LockStatements
 from ..options import LockOptions, base_of
 from ..sqlalchemy_internals import for_update_clause, hints_of, rows_of_values
-from .for_update import (
-    LockedFroms,
-    inner_select,
-    is_key_share,
-    lock_of_for_update,
-    locked_froms,
-)
+from .for_update import LockedFroms, inner_select, is_key_share, lock_of_for_update, locked_froms
 from .locked_headers import TableName, froms_returned, name_of_table
 
 _QUERIES: Final = (Select, CompoundSelect)

@@ -21,12 +21,7 @@ from ..core.documents import from_clauses_within
 from ..dialects.base import LockStatements, Reach
 from ..errors import LockNotSupported
 from ..options import LockOptions
-from ..sqlalchemy_internals import (
-    ForUpdate,
-    for_update_clause,
-    for_update_of,
-    for_update_tables,
-)
+from ..sqlalchemy_internals import ForUpdate, for_update_clause, for_update_of, for_update_tables
 
 _NO_TABLE: Final = (
     "FOR UPDATE does not lock the rows of a subquery or CTE. Select from the table, or from the "

@@ -19,11 +19,7 @@ from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committ
 from ..core.documents import mapper_cache, root_of
 from ..core.loading import role_of
 from ..core.transaction import LockContext
-from ..sqlalchemy_internals import (
-    deleted_states,
-    modified_states,
-    refreshed_by,
-)
+from ..sqlalchemy_internals import deleted_states, modified_states, refreshed_by
 from .changed_rows import compare, is_held, only_columns
 
 
@@ -47,10 +43,7 @@ class LoadedHeaders:
     """
 
     def __init__(
-        self,
-        context: LockContext,
-        roots: frozenset[Mapper[Any]],
-        bind_arguments: Mapping[str, Any],
+        self, context: LockContext, roots: frozenset[Mapper[Any]], bind_arguments: Mapping[str, Any]
     ) -> None:
         self._session: Session = context.session()
         self._context, self._bind_arguments = context, bind_arguments

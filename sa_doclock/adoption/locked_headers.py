@@ -34,12 +34,7 @@ from ..dialects.base import Locked, LockStatements, Reach, is_in_index, read_bes
 from ..errors import LockNotSupported
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions, base_of
-from ..sqlalchemy_internals import (
-    all_mappers,
-    for_update_tables,
-    options_of,
-    reads_only_some,
-)
+from ..sqlalchemy_internals import all_mappers, for_update_tables, options_of, reads_only_some
 from .for_update import (
     base_of_from,
     inner_select,

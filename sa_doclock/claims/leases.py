@@ -21,12 +21,7 @@ from sqlalchemy import Select
 
 from ..checkout_info import Checkout
 from ..errors import CheckedOut, CheckoutLost, LockMisuse, LockNotAvailable
-from ..features.checkouts import (
-    check_class,
-    check_lease,
-    check_note,
-    check_owner,
-)
+from ..features.checkouts import check_class, check_lease, check_note, check_owner
 from ..keys import Identity, key_text, public_key
 from ..options import check_positive
 from ..session import LockingSession

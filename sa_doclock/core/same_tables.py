@@ -180,10 +180,7 @@ def is_class_elsewhere(session: Session, mapper: Mapper[Any]) -> bool:
 
 
 def is_elsewhere(
-    session: Session,
-    table: Any,
-    bind_arguments: Mapping[str, Any],
-    *options: Mapping[str, Any],
+    session: Session, table: Any, bind_arguments: Mapping[str, Any], *options: Mapping[str, Any]
 ) -> bool:
     """Return whether this table, which has the name of a document's, is another one in the database.
 

@@ -220,8 +220,7 @@ COMPATIBLE_SERVERS: Final = (
         refused={
             **dict.fromkeys(_OF_ROWS, _TABLE_LOCKS),
             LockFeature.SNAPSHOT_READ: Fact(
-                "it ignores the isolation level of a transaction",
-                f"{_REDSHIFT}r_BEGIN.html",
+                "it ignores the isolation level of a transaction", f"{_REDSHIFT}r_BEGIN.html"
             ),
             LockFeature.NAMED: Fact(
                 "it began as PostgreSQL 8.0, and advisory locks came with 8.2",
@@ -275,12 +274,7 @@ COMPATIBLE_SERVERS: Final = (
             ),
         },
     ),
-    CompatibleServer(
-        "Vitess",
-        "mysql",
-        r"Vitess|PlanetScale",
-        sets_next_level=False,
-    ),
+    CompatibleServer("Vitess", "mysql", r"Vitess|PlanetScale", sets_next_level=False),
     CompatibleServer(
         "SingleStore",
         "mysql",
@@ -289,13 +283,11 @@ COMPATIBLE_SERVERS: Final = (
             LockFeature.SNAPSHOT_READ: Fact(
                 "its only isolation level is READ COMMITTED, so two reads of a transaction can differ",
                 "https://docs.singlestore.com/db/v9.1/introduction/faqs/durability/",
-            ),
+            )
         },
     ),
     CompatibleServer(
-        "OceanBase",
-        "mysql",
-        r"OceanBase(?:[ _-](?:CE[ -])?v?(\d+)\.(\d+)(?:\.(\d+))?)?",
+        "OceanBase", "mysql", r"OceanBase(?:[ _-](?:CE[ -])?v?(\d+)\.(\d+)(?:\.(\d+))?)?"
     ),
     CompatibleServer("Aurora MySQL", "mysql", r"aurora"),
     CompatibleServer("ProxySQL", "mysql", r"ProxySQL"),

@@ -132,9 +132,7 @@ class BatchPriority(SessionPart):
 
 
 def retry_without_queueing(
-    seconds: float,
-    attempt: Callable[[float], T],
-    sleep: Callable[[float], None],
+    seconds: float, attempt: Callable[[float], T], sleep: Callable[[float], None]
 ) -> T:
     """Return the result of an attempt whose lock was granted at once; pause between attempts.
 

@@ -17,14 +17,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import NullPool, Pool, SingletonThreadPool, StaticPool
 
 from ..core.ledger import ledger_of
-from ..core.transaction import (
-    LockCall,
-    LockContext,
-    LockRequest,
-    SessionPart,
-    Take,
-    connections_of,
-)
+from ..core.transaction import LockCall, LockContext, LockRequest, SessionPart, Take, connections_of
 from ..errors import LockMisuse
 from ..events import ReleasedLock
 from ..options import is_row_lock

@@ -33,12 +33,7 @@ from ..core.documents import (
 from ..core.instrumentation import report_unlocked_write
 from ..core.ledger import ledger_of
 from ..core.loading import in_session_order
-from ..core.transaction import (
-    LockContext,
-    add_document,
-    database_name,
-    watch_lent,
-)
+from ..core.transaction import LockContext, add_document, database_name, watch_lent
 from ..dml_internals import merged_results, run_before, run_of
 from ..errors import UnlockedWrite, UnlockedWriteWarning, outcome_of, with_background
 from ..keys import DocumentKey, Identity, key_text, public_key

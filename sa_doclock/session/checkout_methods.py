@@ -95,11 +95,7 @@ class CheckoutMethods(BlockMethods):
 
     @overload
     def renew(
-        self,
-        entity: type[Any],
-        ident: Any,
-        epoch: int,
-        lease: timedelta | float | None = None,
+        self, entity: type[Any], ident: Any, epoch: int, lease: timedelta | float | None = None
     ) -> Checkout: ...
 
     def renew(self, *args: Any, **kwargs: Any) -> Checkout:
@@ -173,11 +169,7 @@ class CheckoutMethods(BlockMethods):
         return self._checkouts().find(entity, ident, expired=expired)
 
     def checkouts(
-        self,
-        entity: type[Any] | None = None,
-        *,
-        owner: str | None = None,
-        expired: bool = False,
+        self, entity: type[Any] | None = None, *, owner: str | None = None, expired: bool = False
     ) -> list[Checkout]:
         """Return the check-outs of this session's table, the oldest first.
 

@@ -15,14 +15,7 @@ from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.exc import UnmappedColumnError
 
 from ...keys import Identity, key_text
-from .mapping import (
-    columns_values,
-    identity_of,
-    key_attributes,
-    mapper_cache,
-    own_table,
-    root_of,
-)
+from .mapping import columns_values, identity_of, key_attributes, mapper_cache, own_table, root_of
 
 
 class RowKey(NamedTuple):

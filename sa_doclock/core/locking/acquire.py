@@ -21,13 +21,7 @@ from sqlalchemy.orm import Mapper, Session
 
 from ...dialects import check_features, strategies, strategy_for, translated_table, warn_of_lock
 from ...dialects.base import LockStrategy
-from ...errors import (
-    DocLockError,
-    LockFailed,
-    LockMisuse,
-    LockNotSupported,
-    LockOrderViolation,
-)
+from ...errors import DocLockError, LockFailed, LockMisuse, LockNotSupported, LockOrderViolation
 from ...events import RequestedLock, listened
 from ...keys import DocumentKey, LockedName
 from ...options import is_row_lock, may_queue

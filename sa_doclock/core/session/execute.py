@@ -19,14 +19,7 @@ from ...sqlalchemy_internals import (
 from ..loading import NO_CHANGES, PENDING_BEFORE, pending_changes
 from ..locking import RowsOfSelect, acquire
 from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
-from ..transaction import (
-    NO_ARGUMENTS,
-    Executor,
-    LockContext,
-    LockRequest,
-    is_built,
-    watch_all,
-)
+from ..transaction import NO_ARGUMENTS, Executor, LockContext, LockRequest, is_built, watch_all
 from .hooks import SessionWithContext, context_of
 
 

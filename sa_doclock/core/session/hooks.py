@@ -15,13 +15,7 @@ from ...first_use import FirstUse
 from ...interruptions import ErrorsIgnored
 from ...sqlalchemy_internals import commits_savepoint, innermost, savepoints_of
 from ..session_options import SessionOptions, session_options
-from ..transaction import (
-    Condition,
-    LockContext,
-    LockTransaction,
-    follow_dialect,
-    watch_connection,
-)
+from ..transaction import Condition, LockContext, LockTransaction, follow_dialect, watch_connection
 
 
 class SessionWithContext(EventfulSession):

@@ -1,13 +1,6 @@
 """One session's transaction: its opening, connections, locks, failure, and the parts that join it."""
 
-from ..lock_request import (
-    NO_ARGUMENTS,
-    LockCall,
-    LockRequest,
-    add_document,
-    database_name,
-    given,
-)
+from ..lock_request import NO_ARGUMENTS, LockCall, LockRequest, add_document, database_name, given
 from .connection_events import is_built, is_watched, watch, watch_all, watch_connection, watch_lent
 from .context import LockContext, binds_of, state_of
 from .dialect_events import CompiledCheck, check_statements, follow_dialect

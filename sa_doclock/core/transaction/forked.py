@@ -42,11 +42,7 @@ class ParentTransaction:
     """
 
     def __init__(
-        self,
-        process: int,
-        ledger: Ledger,
-        connections: TransactionConnections,
-        session: Session,
+        self, process: int, ledger: Ledger, connections: TransactionConnections, session: Session
     ) -> None:
         self.process, self._database = process, ""
         self._held = ledger.first() if ledger.places else None

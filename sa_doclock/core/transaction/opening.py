@@ -194,11 +194,7 @@ def _sets_next_level(joined: TransactionConnection, level: str) -> bool:
 
 
 def _take_in_open(
-    joined: TransactionConnection,
-    plan: LockPlan,
-    seconds: float | None,
-    *,
-    begins: bool,
+    joined: TransactionConnection, plan: LockPlan, seconds: float | None, *, begins: bool
 ) -> bool:
     """Take the lock in the open transaction; return whether it counts as opened for this lock.
 

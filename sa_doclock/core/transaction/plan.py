@@ -36,11 +36,7 @@ class LockPlan(NamedTuple):
 
 
 def make_plan(
-    mapper: Mapper[Any] | None,
-    lock: LockOptions,
-    strategy: LockStrategy,
-    *,
-    upgrades: bool = False,
+    mapper: Mapper[Any] | None, lock: LockOptions, strategy: LockStrategy, *, upgrades: bool = False
 ) -> LockPlan:
     """Return the plan, and keep it among ``strategy.findings``.
 

@@ -25,13 +25,7 @@ from ...keys import IMMUTABLE
 from ...pool import CallFunction, actions_of
 from ..base import Read
 from .limits import after_lock
-from .pipeline import (
-    Call,
-    CursorInterceptor,
-    InterceptedCursor,
-    listen_once,
-    send_in_pipeline,
-)
+from .pipeline import Call, CursorInterceptor, InterceptedCursor, listen_once, send_in_pipeline
 from .pipelined_lock import PipelinedLock
 
 # If the number of buckets is not positive, width_bucket() raises an error that nothing else raises:

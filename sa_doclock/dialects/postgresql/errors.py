@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import (
-    DeadlockDetected,
-    LockNotAvailable,
-    LockNotSupported,
-    SnapshotConflict,
-)
+from ...errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..base import Ends, ErrorCode, ErrorCodes, EveryError, MetError, NativeCode
 
 # invalid_sql_statement_name and duplicate_prepared_statement: a pooler executed the statement on

@@ -17,14 +17,7 @@ from sqlalchemy.types import TypeEngine
 from ...options import LockOptions
 from ..base import Read
 from .limits import PostgreSQLWaits, lock_limit, waits_for_lock
-from .pipeline import (
-    Call,
-    CursorInterceptor,
-    InterceptedCursor,
-    Unread,
-    begin_of,
-    send_in_pipeline,
-)
+from .pipeline import Call, CursorInterceptor, InterceptedCursor, Unread, begin_of, send_in_pipeline
 
 # Precedes an early read.  pgpool-II picks a server for it before the lock is answered, perhaps a
 # standby; but not for a SELECT after a comment, unless allow_sql_comments is on.

@@ -6,13 +6,5 @@ header, so only one of two gets the document, and an owner that has lost it can 
 
 from .changes import CheckOutCalls, CheckoutOrEpoch, check_lease, check_note, check_owner
 from .check_outs import CheckOuts, check_class, checkouts_of
-from .table import (
-    COLUMNS,
-    INDEXES,
-    LONGEST_NOTE,
-    NAME,
-    UtcTimestamp,
-    check_table,
-    checkout_table,
-)
+from .table import COLUMNS, INDEXES, LONGEST_NOTE, NAME, UtcTimestamp, check_table, checkout_table
 from .table_rows import list_checkouts

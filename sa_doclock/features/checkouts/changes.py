@@ -133,13 +133,7 @@ class CheckOutCalls:
         return checkout
 
     def _write(
-        self,
-        header: Any,
-        owner: str,
-        lease: timedelta,
-        note: str | None,
-        *,
-        renews: bool,
+        self, header: Any, owner: str, lease: timedelta, note: str | None, *, renews: bool
     ) -> Checkout | None:
         """Give the document, whose lock is held, to this owner.
 

@@ -90,9 +90,7 @@ def lost(epoch: int, row: CheckoutRow) -> CheckoutLost:
         owner = f"{key_text(row.owner)} has it since {_minute(row.since)} (UTC), epoch {found}"
         reason = f"the {named} has ended: {owner}"
     return CheckoutLost(
-        f"{reason}; reload the document and check it out again",
-        expected=epoch,
-        found=found,
+        f"{reason}; reload the document and check it out again", expected=epoch, found=found
     )
 
 

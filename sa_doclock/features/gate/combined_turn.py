@@ -21,13 +21,7 @@ from sqlalchemy.util import await_only
 from ...checkout_info import NOBODY
 from ...core.documents import declares, document_key, mapper_of
 from ...core.loading import is_loaded
-from ...core.transaction import (
-    Condition,
-    Noting,
-    SessionPart,
-    add_document,
-    state_of,
-)
+from ...core.transaction import Condition, Noting, SessionPart, add_document, state_of
 from ...dialects import strategy_for
 from ...dialects.base import Locked
 from ...errors import CommitUnknown, DocLockError, LockLost, LockMisuse

@@ -14,13 +14,7 @@ from sqlalchemy.types import TypeEngine
 from ...core.documents import declares, own_table
 from ...dialects import schema_of
 from ...errors import LockNotSupported
-from ...features.checkouts import (
-    COLUMNS,
-    INDEXES,
-    LONGEST_NOTE,
-    UtcTimestamp,
-    checkout_table,
-)
+from ...features.checkouts import COLUMNS, INDEXES, LONGEST_NOTE, UtcTimestamp, checkout_table
 from .check import Problem, Subject, check, problem_of_table
 
 _APART: Final = timedelta(seconds=30)
