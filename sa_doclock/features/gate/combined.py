@@ -105,9 +105,8 @@ class CombinedCommits(GateQueues):
             self._tasks.discard(task)
             self.leave([call])  # it was cancelled before its first step
 
-        task = asyncio.get_running_loop().create_task(
-            greenlet_spawn(partial(self._attend, call, joins=False))
-        )
+        attends = greenlet_spawn(partial(self._attend, call, joins=False))
+        task = asyncio.get_running_loop().create_task(attends)
         self._tasks.add(task)
         task.add_done_callback(ended)
         return task
@@ -159,14 +158,14 @@ class CombinedCommits(GateQueues):
 
     def _lead(self, call: Call) -> None:
         turn = (self.failures.get(call.key) or Failures()).next_turn(call, self._combine)
-        behind = [
-            other for other in self._behind(call) if other.seconds is None and other is not call
-        ]
+        behind = [other for other in self._behind(call) if other.seconds is None]
         try:
             turn.run(partial(self._take, turn), partial(self.note_granted, [call]))
             if isinstance(turn.error, LockNotAvailable) and not turn.taken and call.seconds is None:
                 # A call without a limit has the server's limit, which has passed for all of them.
-                self._answer([other for other in behind if self._withdraw(other)])
+                self._answer(
+                    [other for other in behind if other is not call and self._withdraw(other)]
+                )
             self._end(turn)
         except BaseException:
             self._end(turn)

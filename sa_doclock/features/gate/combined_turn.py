@@ -42,8 +42,7 @@ _NOTHING: Final[Sequence[object]] = ()
 class Call(QueueEntry):
     """One call of gate.run(): its function, and its result."""
 
-    # One call holds the document.  The next ones must be at the server when it is released, and
-    # need one and a half round trips to get there.
+    # One holds the document.  The next must be at the server by then, 1.5 round trips away.
     most_at_server: ClassVar[float] = 4
 
     session_factory: Callable[[], Any]
@@ -124,7 +123,6 @@ class _FunctionCancelled(Exception):  # internal: one function's event
 
 
 async def _result_of(task: asyncio.Future[Any]) -> Any:
-    """Return the result of a function's task; cancel it if the waiting task is cancelled."""
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
@@ -223,7 +221,8 @@ class Turn(SessionPart):
         :param note_granted: lets the next caller follow, and wait for this one at the server.
         """
         try:
-            given = self._open()
+            given, self._session = new_session(self.head.session_factory)
+            self._state = state_of(self._session)
             with closing(self._session):
                 self._lock(note_granted)
                 while (call := take()) is not None:
@@ -242,11 +241,6 @@ class Turn(SessionPart):
             self._session = self._state = self._document = self._root = None
             if self.is_saved:
                 self._run_on_commit()
-
-    def _open(self) -> Any:
-        given, self._session = new_session(self.head.session_factory)
-        self._state = state_of(self._session)
-        return given
 
     def _lock(self, note_granted: Callable[[], object]) -> None:
         head, session, mapper = self.head, self._session, mapper_of(self.head.entity)
@@ -413,8 +407,7 @@ class Turn(SessionPart):
         raise _Undone(call.error, call) from None
 
     def _is_untouched(self) -> bool:
-        """Return whether the function that raised has certainly changed nothing."""
-        session = self._session
+        session = self._session  # in doubt, it has changed something
         return (
             self._watches
             and session.is_active
@@ -464,21 +457,18 @@ class Turn(SessionPart):
 
 
 def new_session(factory: Callable[[], Any]) -> tuple[Any, Session]:
-    """Return what the factory makes, and the Session in it: that of asyncio has one.
+    """Return a new session of the factory, and the Session in it, which an AsyncSession has.
 
-    :raises TypeError: it makes no locking sessions.
-    :raises LockMisuse: the session is in a transaction.
+    :raises TypeError: it is not a LockingSession.
+    :raises LockMisuse: it is in a transaction.
     """
     given = factory()
     session = getattr(given, "sync_session", given)
     if not isinstance(session, Session) or state_of(session) is None:
-        raise TypeError(
-            f"gate.run() needs a factory of LockingSessions, and this one made {given!r}"
-        )
+        raise TypeError(f"gate.run() needs a factory of LockingSessions; this one made {given!r}")
     if session.in_transaction():
         raise LockMisuse(
-            "gate.run() needs new sessions, but the factory returned one in a transaction: make a new one "
-            "in each call"
+            "gate.run() needs new sessions, but the factory returned one in a transaction: make one for each call"
         )
     return given, session
 
@@ -493,8 +483,7 @@ def _is_of_write(error: Exception) -> bool:
 
 def _doubt(reason: str) -> CommitUnknown:
     doubt = CommitUnknown(
-        f"{reason}: the change may or may not be saved; look whether it is there before you "
-        "run it again"
+        f"{reason}: the change may or may not be saved; look for it before you run it again"
     )
     doubt.connection_invalidated = True  # as for a connection lost during COMMIT
     return doubt
@@ -502,6 +491,4 @@ def _doubt(reason: str) -> CommitUnknown:
 
 def interrupted() -> LockLost:
     """Return the error of a call whose turn was interrupted before its commit."""
-    return LockLost(
-        "the task that ran the functions was cancelled; nothing was saved; run it again"
-    )
+    return LockLost("the task that ran the functions was cancelled; nothing was saved; try again")

@@ -124,8 +124,7 @@ class DocumentGate:
             the transaction: look whether the change is there before you run it again.
         :raises LockMisuse: the function called commit(), rollback() or close(), or gate.run().
         :raises sqlalchemy.exc.NoResultFound: there is no such document.
-        :raises TypeError: the factory does not make LockingSessions; the function is not one, or is
-            a coroutine function.
+        :raises TypeError: the factory makes no LockingSessions; no function, or a coroutine function.
         """
         given = session_factory, entity, ident, function, lock_timeout, version, checkout
         return self._queues.serve(self._call(given))  # type: ignore[no-any-return]
@@ -162,11 +161,9 @@ class DocumentGate:
     def _call(self, given: tuple[Any, ...], loop: asyncio.AbstractEventLoop | None = None) -> Call:
         session_factory, entity, ident, function, lock_timeout, version, checkout = given
         name = "the function of gate.run()" if loop is None else "the function of gate.async_run()"
-        check_function(
-            *(name, function, "of the session and the document"),
-            arguments=2,
-            instead="gate.async_run()" if loop is None else "",
-        )
+        instead = "gate.async_run()" if loop is None else ""
+        what = "of the session and the document"
+        check_function(name, function, what, arguments=2, instead=instead)
         if not callable(session_factory) or hasattr(session_factory, "registry"):
             raise TypeError(
                 f"gate.run() needs a factory of new sessions, such as a sessionmaker, not {session_factory!r}"

@@ -53,9 +53,7 @@ def is_same(before: Sequence[object], after: Sequence[object]) -> bool:
 
 
 def has_row_twice(session: Session) -> bool:
-    """Return whether the session may have a row as objects of two classes, which do not update each
-    other.
-    """
+    """Return whether the session may have a row as objects of two unrelated classes."""
     several = _classes_of_one_table()
     objects = (*session.identity_map.values(), *session.new) if several else ()
     return len(several & {inspect(instance).mapper.base_mapper.class_ for instance in objects}) > 1

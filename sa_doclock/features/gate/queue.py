@@ -32,9 +32,7 @@ class QueueEntry:
 
     key: Hashable
     shared: bool
-    next_may_follow: (
-        bool  # the server has a queue, in which it can wait behind who holds the document
-    )
+    next_may_follow: bool  # it can wait at the server, behind the holder
     wakeup: Wakeup | None = None  # ends its wait; None: admitted at once
     admitted: bool = False  # it may ask the server, or has done so
     notified: bool = False  # its wait was ended by an admission

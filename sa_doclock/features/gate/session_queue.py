@@ -131,10 +131,8 @@ class SessionQueue(SessionPart):
             documents = [(engine, request.ident)]
         else:
             documents = [document_key(mapper, key) for key in request.keys]
-            of_session = getattr(self._session(), "execution_options", {})  # SQLAlchemy 2.1
-            schema = translated_schema(
-                own_table(mapper), engine.get_execution_options(), of_session
-            )
+            own = getattr(self._session(), "execution_options", {})  # SQLAlchemy 2.1
+            schema = translated_schema(own_table(mapper), engine.get_execution_options(), own)
         if _is_of_file(strategy):
             return {where: documents} if documents else {}
         return {(where, schema, document): [document] for document in documents}
@@ -142,9 +140,7 @@ class SessionQueue(SessionPart):
     def is_in(self, queue: tuple[DocumentGate, Hashable]) -> bool:
         """Return whether this session was admitted from this queue; another thread may call it."""
         gate, key = queue
-        return gate is self.gate and any(
-            place.key == key and place.admitted for place in [*self._places]
-        )
+        return gate is self.gate and any(p.key == key and p.admitted for p in [*self._places])
 
     def _leave_ungranted(self) -> None:
         self._leave([place for place in self._places if not place.granted])
@@ -167,9 +163,8 @@ class SessionQueue(SessionPart):
             self._places.update(dict.fromkeys(unknown, granted))
 
     def _is_held(self, place: QueueEntry) -> bool:
-        return any(
-            document in ledger_of(self._session()).places for document in self._places[place]
-        )
+        held = ledger_of(self._session()).places
+        return any(document in held for document in self._places[place])
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         if self._places:
@@ -200,5 +195,4 @@ def _limit_of(strategy: LockStrategy, engine: Engine) -> float | None:
     if _LIMIT not in strategy.findings:
         with engine.connect() as connection:
             strategy.findings[_LIMIT] = strategy.waits.longest(connection)
-    found: float | None = strategy.findings[_LIMIT]
-    return found
+    return strategy.findings[_LIMIT]  # type: ignore[no-any-return]
