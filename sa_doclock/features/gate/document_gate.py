@@ -21,7 +21,7 @@ from .combined import CombinedCommits
 from .combined_turn import Call, new_session
 
 _KNOWN: Final = ("sa_doclock.", "sqlalchemy.")
-# Contextvars that no program chooses a database by: ours, and that of Python's decimal module.
+# Contextvars by which no program chooses a database: ours, and that of Python's decimal module.
 _NO_TENANT: Final = ("sa_doclock", "decimal_context")
 
 SecondSession = Literal["refuse", "allow"]
@@ -191,17 +191,18 @@ class DocumentGate:
 
 
 def _place(factory: Any, mapper: Mapper[Any]) -> object:
-    """Return where this caller's sessions have the rows: a factory may choose the tenant by a ContextVar.
+    """Return where this caller's sessions have the rows: a factory may choose a tenant by a ContextVar.
 
     None for a sessionmaker, which has one place, unless its class has code of the program for it.
     """
-    if all(variable.name.startswith(_NO_TENANT) for variable in copy_context()):
+    # Lists: an interruption inside a generator would be reported as ignored.
+    if not [var for var in copy_context() if not var.name.startswith(_NO_TENANT)]:
         return None
     if hasattr(factory, "kw") and type(factory).__module__.startswith(_KNOWN):
         made = factory.class_
         sync = factory.kw.get("sync_session_class") or getattr(made, "sync_session_class", made)
         code = made.__init__, sync.__init__, sync.get_bind
-        if all(function.__module__.startswith(_KNOWN) for function in code):
+        if not [function for function in code if not function.__module__.startswith(_KNOWN)]:
             return None
     _, session = new_session(factory)
     with closing(session):

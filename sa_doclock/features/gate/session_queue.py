@@ -126,10 +126,8 @@ class SessionQueue(SessionPart):
         """Return the queues, in this order, with the ledger's names of the locks."""
         where = engine.dialect  # the same for an engine and its execution_options()
         mapper, schema = request.mapper, None
-        documents: list[Hashable]
-        if mapper is None:
-            documents = [(engine, request.ident)]
-        else:
+        documents: list[Hashable] = [(engine, request.ident)]
+        if mapper is not None:
             documents = [document_key(mapper, key) for key in request.keys]
             own = getattr(self._session(), "execution_options", {})  # SQLAlchemy 2.1
             schema = translated_schema(own_table(mapper), engine.get_execution_options(), own)

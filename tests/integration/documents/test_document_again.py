@@ -16,7 +16,7 @@ from tests.integration.documents.models import Category, Job, Line, Order, Rate,
 from tests.integration.documents.rows import whole
 from tests.integration.locking.steps import locks_rows
 
-pytestmark = [pytest.mark.each_value, pytest.mark.quick]
+pytestmark = [pytest.mark.quick, pytest.mark.each_value]
 
 ForUpdate = LockOptions.ForUpdate
 Run = Callable[..., None]

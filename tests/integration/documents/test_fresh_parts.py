@@ -31,7 +31,7 @@ from tests.integration.documents.loading import (
 from tests.integration.documents.models import Line, Order, Tax
 from tests.integration.documents.rows import whole
 
-pytestmark = [pytest.mark.each_value, pytest.mark.quick]
+pytestmark = [pytest.mark.quick, pytest.mark.each_value]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 

@@ -91,16 +91,16 @@ def test_a_connection_is_lost_at_each_stage(
     here = Stage(stage, engine, factory, lambda: proxy.harm(Link.reset, random.Random(1)))
     calls: list[Future[Any]] = []
 
-    def sessions() -> LockingSession:
-        while len(calls) < 2:  # who are in one transaction with the first
-            calls.append(threads.submit(gate.run, sessions, Order, 1, add_line(FIRST + len(calls))))
+    @sa.event.listens_for(factory, "after_begin")
+    def let_others_come(*_: object) -> None:
+        while len(calls) < 2:  # in one transaction with the first
+            calls.append(threads.submit(gate.run, factory, Order, 1, add_line(FIRST + len(calls))))
             wait_until(lambda: gate.waiting == len(calls) + 1)
-        return factory()
 
     with ThreadPoolExecutor(2) as threads:
         first: Future[Any] = Future()
         try:
-            first.set_result(gate.run(sessions, Order, 1, here.within(add_line(FIRST + 2))))
+            first.set_result(gate.run(factory, Order, 1, here.within(add_line(FIRST + 2))))
         except (DocLockError, DBAPIError) as error:
             first.set_exception(error)
         failed = [one.exception(PATIENCE) is not None for one in (first, *calls)]

@@ -14,7 +14,7 @@ from sa_doclock import LockingSession, UnsavedChanges
 from tests.integration.guard.models import Line, Order, order_tag
 from tests.integration.guard.steps import hold, refused, writes_sent
 
-pytestmark = [pytest.mark.each_value, pytest.mark.quick]
+pytestmark = [pytest.mark.quick, pytest.mark.each_value]
 
 
 Session = LockingSession

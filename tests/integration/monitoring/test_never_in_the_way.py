@@ -87,7 +87,7 @@ def test_the_error_stays_where_the_answer_cannot_be_put_in_words(
     alice.does(locks(Order, 1))
     odd: Any = b"no text"
     monkeypatch.setattr(
-        "sa_doclock.dialects.monitoring.LockConnection",
+        "sa_doclock.wait_info.LockConnection",
         lambda pid, *_, **__: LockConnection(pid, statement=odd),
     )
     assert refused(asker, Order, 1).blockers == ()

@@ -20,7 +20,7 @@ from sa_doclock import (
 from tests.integration.locking.steps import finds_held, recorded
 from tests.support.models import Customer, Line, Order
 
-pytestmark = [pytest.mark.own_logic, pytest.mark.quick, pytest.mark.read_committed]
+pytestmark = [pytest.mark.quick, pytest.mark.own_logic, pytest.mark.read_committed]
 
 ForUpdate, SharedRead, NoWait, SnapshotRead = (
     LockOptions.ForUpdate,

@@ -32,7 +32,7 @@ from tests.support.actors import Actor
 from tests.support.models import Account, Contract, Customer, Lease, Order, Voucher
 from tests.support.waits import wait_until_blocked
 
-pytestmark = [pytest.mark.own_logic, pytest.mark.quick]
+pytestmark = [pytest.mark.quick, pytest.mark.own_logic]
 
 ForUpdate, SharedRead, NoWait, SnapshotRead = (
     LockOptions.ForUpdate,

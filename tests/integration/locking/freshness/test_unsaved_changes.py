@@ -25,7 +25,7 @@ from tests.support.models import (
     Voucher,
 )
 
-pytestmark = [pytest.mark.own_logic, pytest.mark.quick]
+pytestmark = [pytest.mark.quick, pytest.mark.own_logic]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 

@@ -26,7 +26,7 @@ from tests.support.databases import Database
 from tests.support.models import ColdStore, Contract, Customer, Lease, Line, Order, Ticket, Voucher
 from tests.support.poolers import ENDS_CONNECTION
 
-pytestmark = [pytest.mark.own_logic, pytest.mark.quick, pytest.mark.read_committed]
+pytestmark = [pytest.mark.quick, pytest.mark.own_logic, pytest.mark.read_committed]
 
 ForUpdate, SharedRead, NoWait, SnapshotRead = (
     LockOptions.ForUpdate,
