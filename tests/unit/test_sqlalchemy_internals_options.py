@@ -1,6 +1,6 @@
-"""Loader options, which are private objects of SQLAlchemy: which of them would lock details along.
+"""Loader options, which are private objects of SQLAlchemy, and which of them would lock details too.
 
-Read from them: ``context``, and of its elements ``strategy``, ``path.path``, ``local_opts`` and
+The library reads ``context``, and of its elements ``strategy``, ``path.path``, ``local_opts`` and
 ``_extra_criteria``; the ``strategy`` of a wildcard; the ``where_criteria`` of with_loader_criteria(); ``_with_options`` of the statement.
 """
 

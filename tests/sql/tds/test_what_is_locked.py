@@ -1,7 +1,7 @@
-"""Every statement that locks, locks the header's row: not an entry of an index, and not nothing.
+"""Every locking statement locks the row of the header: an entry of an index alone is not enough.
 
-By the model of model.py, which is made of sentences of Microsoft's documentation.  What a real
-optimizer does is asked of a real server in tests/integration/locking/sets/test_plans.py.
+The model of model.py follows sentences of Microsoft's documentation. tests/integration/locking/sets/test_plans.py
+asks a real server for the plans of its optimizer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ORDER, CONTRACT, LEASE, LINE, TICKET = (
     "shop_ticket",
 )
 ORDERS = frozenset({"id", "customer_id", "total"})
-#: What covers the statements that read the key, and a part of the columns.
+#: Indexes that cover the statements that read the key and a part of the columns.
 COVERING = {"ix": (("id",), frozenset({"total"})), "by_total": (("total",), frozenset[str]())}
 TABLES = {
     ORDER: Table(ORDERS, ("id",), COVERING),
@@ -197,7 +197,7 @@ def _claim(session: LockingSession, statement: Any) -> None:
 
 @pytest.fixture
 def wire(wire: TDSServer) -> Iterator[TDSServer]:
-    """Have the server follow the locks of these tables."""
+    """Make the server track the locks of these tables."""
     wire.database.tables = TABLES
     return wire  # type: ignore[return-value]
 
@@ -270,7 +270,7 @@ class Job(Base):
 
 
 class Stamp(Base):
-    """An index INCLUDEs what it does not begin with."""
+    """An index INCLUDEs the columns that it does not begin with."""
 
     __tablename__ = "tds_stamp"
     id: Mapped[int] = mapped_column(primary_key=True)
