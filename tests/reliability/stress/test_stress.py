@@ -1,4 +1,4 @@
-"""The acceptance test of the whole idea, and what shows that it could fail."""
+"""The acceptance test of the whole idea, and proof that it can fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAYS, WRITERS = {"entity": False, "whole": True}, {"totals": False, "details-onl
 
 
 def half_of(*factors: Mapping[str, object]) -> list[ParameterSet]:
-    """Return all combinations; one half of them, in which every two values meet, is for CI."""
+    """Return all combinations; CI runs one half, in which every two values meet."""
     combinations = []
     for chosen in product(*(enumerate(factor.items()) for factor in factors)):
         odd = sum(place for place, _ in chosen) % 2
