@@ -47,9 +47,8 @@ from tests.support.fresh_process import FreshProcesses, fresh_processes
 from tests.support.poolers import FOUND as FOUND_POOLERS
 from tests.support.poolers import PROGRAMS, Poolers
 
-#: Folders of tests/integration whose tests check decisions of the library alone, like tests
-#: marked own_logic.
-#: Their SQL does not depend on the journal mode of an SQLite file.
+#: Folders of tests/integration whose tests check decisions of the library alone, like tests marked
+#: own_logic. Their SQL does not depend on the journal mode of an SQLite file.
 OWN_LOGIC = (
     *("batch", "claims", "documents", "gate", "guard", "instrumentation", "lock_order"),
     *("mappings", "mistakes", "on_commit", "pool_reset", "retry", "versions"),

@@ -1,4 +1,4 @@
-"""The facts of docs/compatible-servers.md that programs do not need: vendors' documentation of the locks sent, and notes."""
+"""The parts of docs/compatible-servers.md that programs do not need: vendors' documentation of the locks sent, and notes."""
 
 from __future__ import annotations
 

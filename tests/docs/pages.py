@@ -1,14 +1,14 @@
-"""The pages, cut into blocks.
+"""The pages, split into blocks.
 
-A block is what stands between two fences, or hidden in a comment that begins with ``<!-- python``.
-A comment in front of a block may say more about it::
+A block is the text between two fences, or hidden in a comment that begins with ``<!-- python``.
+A comment before a block may add instructions::
 
-    <!-- name: models -->     other blocks can ask for this one
-    <!-- needs: models -->    that one runs first, wherever it stands
-    <!-- name: output of models -->    what that one prints, run as a program
+    <!-- name: models -->     other blocks can refer to this block
+    <!-- needs: models -->    the named block runs first, wherever it stands
+    <!-- name: output of models -->    the output of that block, run as a program
     <!-- name: shop.py -->    a file: tests/docs/test_examples.py or test_examples.py writes it and runs pytest
 
-A line ``*Not run by the tests: ...*`` in front of a block says why it is not run.  The reader sees it.
+A line ``*Not run by the tests: ...*`` before a block explains why it does not run.  Readers see it.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def test_the_links_lead_to_the_files_of_the_release(wheel: Path) -> None:
     raw = source.replace("https://github.com/", "https://raw.githubusercontent.com/")
     text = description(wheel)
     assert f"]({raw}/v{version}/docs/pictures/lost-update.svg)" in text
-    # Without the addresses it is the README
+    # Without the addresses, it equals the README
     text = text.replace(f"]({source}/blob/v{version}/", "](").replace(f"]({raw}/v{version}/", "](")
     assert text.strip() == text_of("README.md").strip()
 

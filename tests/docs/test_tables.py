@@ -63,7 +63,7 @@ class Claim(NamedTuple):
 
     @property
     def files(self) -> list[str]:
-        """The tests that it names."""
+        """The test files that the claim names."""
         return _FILE.findall(self.where)
 
 

@@ -189,7 +189,7 @@ def test_of_sql_servers_protocol_only_its_own_products_give_locks(
             assert not session.held_locks
 
 
-# What a refusal says first: what was asked for, in the words of that feature.
+# The first words of a refusal: the request, in the terms of that feature.
 OWN_WORDS = {
     "ForUpdate": "does not support ForUpdate:",
     "SharedRead": "does not support SharedRead:",

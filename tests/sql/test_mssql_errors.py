@@ -117,7 +117,7 @@ def test_a_flush_that_failed_is_of_its_class(
     kind: type[LockFailed],
 ) -> None:
     script.failures.append(("UPDATE shop_order", form(number)))
-    # Which row was not available nobody knows; it is not the one that is held.
+    # The unavailable row is unknown; it is not the row that the session holds.
     what = "the transaction" if kind is LockNotAvailable else "Order 1"
     with pytest.raises(kind, match=f"{what} on mssql"), session.locked(Order, 1) as order:
         order.total = 7

@@ -176,7 +176,7 @@ def test_a_clone_named_as_the_package(tmp_path: Path) -> None:
     clone = tmp_path / CLONE
     hidden = shutil.ignore_patterns(".*", "__pycache__")
     shutil.copytree(ROOT, clone, ignore=hidden)
-    # In a clone with a virtual environment, its path contains the clone's name too.
+    # In a clone with a virtual environment, the path of the environment contains the clone's name too.
     (clone / "sqlalchemy").symlink_to(Path(sqlalchemy.__file__).parent)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--databases=sqlite", "--pairwise", *TESTS_ANY_CLONE],

@@ -19,10 +19,10 @@ from tests.support.databases import Database
 #: Waiter and holder, both as the server's connection ids.
 _WAITS: Mapping[str, str] = {
     "postgresql": "SELECT pid, unnest(pg_blocking_pids(pid)) FROM pg_stat_activity",
-    # Row locks, then named locks (GET_LOCK), which the server lists among the metadata locks;
-    # MariaDB only by a plugin, so there the name is cut out of the waiter's statement.
-    # MySQL names for a row lock the thread that wrote it down, which may be the waiter or a purge
-    # thread; a transaction's lock on the table is its own.
+    # Row locks, then named locks (GET_LOCK), which the server lists among the metadata locks.
+    # MariaDB does so only with a plugin, so there the name comes from the waiter's statement. For
+    # a row lock, MySQL names the thread that recorded it, which may be the waiter or a purge
+    # thread; a transaction's table lock names its own thread.
     "mysql": """
         SELECT waiter.processlist_id, holder.processlist_id
         FROM performance_schema.data_lock_waits
@@ -61,8 +61,8 @@ _WAITS_OF_NAMES = """
     JOIN pg_stat_activity holder ON holder.pid = blocker
     WHERE waiter.application_name ~ '^[0-9]+$' AND holder.application_name ~ '^[0-9]+$'"""
 
-# MariaDB answers from a copy that it renews only when nobody has read it for 0.1 s (CACHE_MIN_IDLE
-# in its trx0i_s.cc): a more eager poll would read the same old copy for ever.
+# MariaDB answers from a copy, and renews it only after 0.1 s without a query (CACHE_MIN_IDLE in
+# its trx0i_s.cc): a more eager poll would read the same old copy forever.
 _POLL_SECONDS: Mapping[str, float] = {"mariadb": 0.12}
 _POLL_SECONDS_ELSEWHERE, _FIRST_POLL_SECONDS = 0.02, 0.002
 

@@ -125,7 +125,7 @@ def test_it_is_reported_before_the_mappers_are_configured_too() -> None:
         __mapper_args__ = {"polymorphic_identity": "cat", "concrete": True}  # noqa: RUF012
         id: Mapped[int] = mapped_column(primary_key=True)
 
-    # The UNION that a select reads is made when mappers are configured, and not before.
+    # Configuring the mappers builds the UNION that a select reads, and not before.
     with pytest.raises(LockNotSupported, match="Animal is read from a Subquery"):
         lockable_root(mapper_of(Animal))
 

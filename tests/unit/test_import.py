@@ -165,7 +165,7 @@ def test_every_member_can_be_inspected_without_greenlet() -> None:
 
 
 def test_no_name_is_hidden_by_a_module_of_that_name() -> None:
-    # The import of a module sets its name in the package.
+    # Importing a module sets its name in the package.
     modules = {path.stem for path in PACKAGE.iterdir()}
     assert modules & sa_doclock._MODULES.keys() == set()
 

@@ -81,9 +81,8 @@ BESIDE_THE_POOL = (
     "dialects/postgresql/commit_outcome.py:PostgreSQLCommitOutcomes.outcome",
     "features/diagnosis.py:SharedQueries._answer",
 )
-#: The lock: begins its transaction, limits its wait, takes it, or makes it the victim of a
-#: deadlock.  These
-#: read no system table.
+#: The lock: begins its transaction, limits its wait, takes it, or makes it a deadlock victim.
+#: These read no system table.
 LOCKS = (
     "dialects/connection.py:connection_setting",
     "dialects/innodb.py:InnoDBLocks.begin",

@@ -249,7 +249,7 @@ def outcome(filled: Path, tmp_path: Path) -> Callable[..., Outcome]:
 def test_it_does_what_a_session_does(
     outcome: Callable[..., Outcome], act: Callable[[Session], Any], options: dict[str, Any]
 ) -> None:
-    # On SQLite, a with_for_update() that is a lock begins the transaction by BEGIN IMMEDIATE.
+    # On SQLite, an adopted with_for_update() begins the transaction with BEGIN IMMEDIATE.
     ours = outcome(LockingSession, act, adopt_for_update=False, **options)
     assert ours == outcome(Session, act, **options)
 

@@ -308,7 +308,7 @@ def test_what_a_fixture_of_wider_scope_leaves(run: pytest.Pytester) -> None:
             assert is_free()
     """)
     result = run.runpytest_inprocess("--doclock-leaks=error")
-    result.assert_outcomes(passed=4, errors=2)  # one during the set-up of the third test
+    result.assert_outcomes(passed=4, errors=2)  # one error during the set-up of the third test
     for ident in 1, 2:
         result.stdout.fnmatch_lines([f"*left a session open: * holds Order {ident} FOR UPDATE, *"])
 

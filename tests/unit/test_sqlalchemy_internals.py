@@ -273,7 +273,7 @@ def test_whether_a_savepoint_is_committed_or_the_whole_with_it() -> None:
         sa.event.listen(session, "after_commit", lambda one: committed.append(innermost(one)))
         with session.begin() as whole:
             outer, inner = session.begin_nested(), session.begin_nested()
-        assert commits == [False, True, True]  # of the whole first
+        assert commits == [False, True, True]  # False for the whole transaction, first
         assert committed == [inner, outer, whole]
         del commits[:]
         with session.begin():

@@ -171,7 +171,7 @@ def test_listeners_of_a_session(session: LockingSession) -> None:
 @contextmanager
 def listening_to_all() -> Iterator[None]:
     def listen(_: Any) -> None:
-        """Leave the statement as it is."""
+        """Leave the statement unchanged."""
 
     event.listen(Session, "do_orm_execute", listen)
     try:

@@ -132,7 +132,7 @@ class Scenario:
             return
         if step.what == "lock":
             place, before = self._where(step), doc in self._documents()
-            # On SQLite an UPDATE of no row takes the lock, which the guard refuses there first.
+            # On SQLite, an UPDATE of no row takes the lock, and the guard refuses it earlier.
             self.elsewhere = any(self.locked[held] is not place for held in self._documents())
             self.held_before = False
             with self._listening(doc), _version_refused(step.how):

@@ -97,7 +97,7 @@ def test_a_shared_read_keeps_no_writer_of_the_other_node_out(
     add_ten(two)
     two.save_changes()
     nodes.catch_up()
-    # It gets an error, and is not shown lines that are newer than the header.
+    # The reader gets an error instead of lines that are newer than the header.
     with pytest.raises(DeadlockDetected):
         read.lines  # noqa: B018
     roll_back(one)

@@ -1,8 +1,8 @@
 """A process whose callers change one document by gate.run(), each several times:
 ``python -m tests.reliability.combined.callers URL CONNECT_ARGS PROCESS KIND``, the arguments as JSON.
 
-It is asked on its standard input to begin, and tells each answer on its standard output.  Its callers are
-threads or tasks.  The kind ``victim`` has threads, and stays in the midst of a transaction.
+A line on standard input starts it; it reports each answer on standard output.  Its callers are
+threads or tasks.  The kind ``victim`` has threads, and stays in the middle of a transaction.
 """
 
 from __future__ import annotations

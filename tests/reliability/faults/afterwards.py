@@ -171,7 +171,7 @@ def pool_is_wrong(engine: Engine, fresh: Engine) -> list[str]:
     with fresh.connect() as connection:
         wanted = _settings(connection)
     _, wrong = _looked_at(engine, pool.checkedin(), wanted)  # at once: a dead one ends them all
-    # By the second time, the pool has replaced a connection that was found dead.
+    # Before the second time, the pool replaced a connection that was found dead.
     dead, wrong_now = _looked_at(engine, pool.size(), wanted)
     if dead:
         wrong_now.append(f"{dead} connections are dead, and stay in the pool")

@@ -414,8 +414,8 @@ def test_exceptions_nobody_expects(scene: Scene) -> None:
 # --------------------------------------------------------------------------------------------------
 # Asyncio tasks are cancelled at any moment.
 
-# Not aiosqlite: a task that is cancelled while its statement runs in aiosqlite's thread may leave
-# SQLAlchemy's shielded close of the connection waiting for that thread, and asyncio.run() with it.
+# Not aiosqlite: cancelling a task while its statement runs in aiosqlite's thread may block
+# SQLAlchemy's shielded close of the connection on that thread, and asyncio.run() with it.
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")

@@ -119,7 +119,7 @@ def test_errors_that_are_no_errors_for_a_client() -> None:
 # --------------------------------------------------------------------------------------------------
 # Bugs that the verification must find: each is put in on purpose, and taken out again.
 
-#: With pipeline=True the COMMIT is sent by another way.
+#: With pipeline=True another path sends the COMMIT.
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ def test_a_lock_that_is_not_restored_after_a_reconnect_is_found(
     for module in (
         "transaction.lock_transaction",
         "ledger",
-    ):  # the first one, and those in its place
+    ):  # the first ledger, and its replacements
         monkeypatch.setattr(f"sa_doclock.core.{module}.Ledger", same_ledger)
     assert reconnect_and_change(scene, engine, log)
     found = found_on(scene, log)

@@ -29,7 +29,7 @@ ANY_LOCK = re.compile(
     r"FOR UPDATE|FOR SHARE|SHARE MODE|UPDLOCK|NOLOCK|READPAST|BEGIN IMMEDIATE|READ ONLY|SNAPSHOT"
 )
 _RC = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-_END = r"( WAIT \d+)?(  -- .*)?$"  # MariaDB has a word for a lock_timeout
+_END = r"( WAIT \d+)?(  -- .*)?$"  # MariaDB has a clause for a lock_timeout
 
 
 class Asked(NamedTuple):
@@ -53,7 +53,7 @@ class Asked(NamedTuple):
 
 
 def missing(database: str, asked: Asked) -> str | None:
-    """Return the part of the lock that was not sent; None if all is there."""
+    """Return the part of the lock that was not sent; None if it is complete."""
     if asked.lock is LockOptions.None_ or (
         asked.lock is LockOptions.NoLock and database != "mssql"
     ):
@@ -178,7 +178,7 @@ VALID = [
 
 GUARDS: tuple[GuardMode, ...] = ("raise", "warn", "off")
 
-#: The polymorphic column, also as a subquery names it.
+#: The polymorphic column, including its name in a subquery.
 KINDS = ("kind", "shop_contract_kind", "shop_project_kind", "shop_ticket_kind")
 
 #: The number of questions to each database.

@@ -115,7 +115,7 @@ def test_with_lock_that_is_given_anything(statement: Any, entity: Any, lock: Any
 # Writes to a declared document: under its lock, or not at all.
 
 DOCUMENT = CLASSES["declared document"]
-# SQLite takes its write lock by an UPDATE of no row.
+# On SQLite, an UPDATE of no row takes the write lock.
 _WRITTEN = re.compile(r"^UPDATE shop_delivery SET total(?!.*(0 = 1|1 != 1|false))", re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Documents asked for by key: the lock is in what is sent to the database, or an error of ours."""
+"""Documents requested by key: the session sends the lock to the database, or raises an error of ours."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Run random programs twice, and compare the guard's word with the database's.
+"""Run random programs twice, and compare the guard's answer with the database's.
 
-Nothing is committed.  A plain Session runs a program first: after each step the rows that differ say which
-documents the step has written.  Then a LockingSession that holds some of the documents runs it.  It must refuse
+Nothing is committed.  A plain Session runs a program first: after each step, the changed rows show which
+documents the step wrote.  Then a LockingSession that holds some of the documents runs it.  It must refuse
 the steps that write to another document, and should refuse no other step.
 
-``python -m tests.reliability.guard_generator --programs 5000 --seed 1`` prints what it found by shape.
+``python -m tests.reliability.guard_generator --programs 5000 --seed 1`` prints the results by shape.
 """
 
 from __future__ import annotations

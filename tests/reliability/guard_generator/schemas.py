@@ -351,7 +351,7 @@ class Schema:
             self._store(machine, id=number)
         self._part("assets", base, cascade=WITH_PARTS)
 
-    # Rows, as the database has them.
+    # The rows of the database.
 
     def fill(self, connection: sa.Connection) -> None:
         self.metadata.create_all(connection)

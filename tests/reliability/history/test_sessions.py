@@ -269,7 +269,7 @@ def test_without_locks_it_has(
 # --------------------------------------------------------------------------------------------------
 # A database that shows what is not committed: the checker says so.
 
-# PostgreSQL has no such level, and SQLite has it only within one process's shared cache.
+# PostgreSQL lacks this level, and SQLite has it only within one process's shared cache.
 
 
 def _names_dirty(engine: Engine) -> list[Name]:

@@ -260,7 +260,7 @@ _MODULES = [
 #: Cycles of a way before measuring: they fill caches and pools.
 WARM_UP = 6
 
-#: Seconds for things that end late: a server's session, a driver's thread.
+#: Measures that fall late: a server's session, a driver's thread.
 _LATE = {"sessions", "sessions with locks", "locks", "threads", "open files"}
 _PATIENCE = 10.0
 

@@ -239,7 +239,7 @@ def a_connection_that_is_lost(scene: Scene) -> None:
 
 
 def changed_by_another_meanwhile(scene: Scene) -> None:
-    """On SQLite, a read that is no longer the newest prevents the lock."""
+    """On SQLite, a read of an outdated snapshot prevents the lock."""
     if scene.database.name != "sqlite":
         return
     with scene.sessions() as session, scene.sessions() as other:

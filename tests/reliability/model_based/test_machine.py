@@ -125,7 +125,7 @@ class Model:
         self._new_engine: Callable[[], Engine] = lambda: engine(lambda: dict(self.committed))
         self.engine = self._new_engine()
 
-    # What is
+    # State
 
     @property
     def dead(self) -> bool:
@@ -162,7 +162,7 @@ class Model:
         """The documents whose state A knows."""
         return set() if self.a is None else {*self.a.held, *self.a.born}
 
-    # What A does
+    # Actions of A
 
     def lock(self, docs: Sequence[int], lock: LockOptions, *, as_set: bool) -> Failure:
         """Lock documents one by one, or as a set: one statement, checked afterwards."""
@@ -289,7 +289,7 @@ class Model:
         self.ended_badly = False
         self.engine = self._new_engine()
 
-    # What B does
+    # Actions of B
 
     def b_lock(self, doc: int) -> Failure:
         """A failure ends B's transaction."""
@@ -355,7 +355,7 @@ class Tax(Base):
 
 TABLES: tuple[type[Base], ...] = (Order, Line, Tax)
 
-# A wait is a failure: with everything asked for at once, nobody has to.
+# A wait is a failure: the tests ask for every lock without waiting.
 _NEVER_WAIT: dict[str, Any] = {
     "sqlite": {"timeout": 0},
     "postgresql": {"options": "-c lock_timeout=2000"},
@@ -655,7 +655,7 @@ class Machine(RuleBasedStateMachine):
         if expunged and doc in self.model.mine and doc not in self.model.tx.flushed:
             self.a.expunge(self.a.get_one(Order, doc))
 
-    # A changes
+    # Changes of A
 
     @on_usable
     @rule(doc=documents, to=documents, kind=kinds, pick=picks, keep=st.booleans())
@@ -710,7 +710,7 @@ class Machine(RuleBasedStateMachine):
         self.model.promises.append(number)
         self.a.on_commit(partial(self.called.append, number))
 
-    # A opens and ends
+    # Transactions of A
 
     @precondition(lambda self: self.model.a is None)
     @rule()
@@ -758,7 +758,7 @@ class Machine(RuleBasedStateMachine):
         if self.model.a is None:
             self.savepoints.clear()
 
-    # B
+    # Actions of B
 
     @rule(doc=documents)
     def b_locks(self, doc: int) -> None:
@@ -802,7 +802,7 @@ class Machine(RuleBasedStateMachine):
         self.b_changes(doc, to, kind, pick)
         self.b_commits()
 
-    # What holds after every step
+    # Invariants after every step
 
     @invariant()  # a single invariant, so that a failing program prints without repetitions
     def every_promise_is_kept(self) -> None:

@@ -64,8 +64,8 @@ def test_without_locks_it_finds_what_goes_wrong(
 ) -> None:
     plan = Plan(locks=False, whole=whole, details_only=details_only, iterations=20, seed=1)
     outcome = run(engine, plan)
-    # MariaDB since 11.6.2 answers a write over another's with an error 1020, at its default
-    # isolation level; it lets no document become wrong, and no program get its work done.
+    # MariaDB since 11.6.2, at its default isolation level, answers a write over another's with
+    # error 1020. No document becomes wrong, but no program finishes its work.
     refused = database.name == "mariadb" and outcome.tally.count_of("SnapshotConflict")
     assert outcome.inconsistencies or refused, summary(outcome)
     assert not outcome.ok

@@ -318,7 +318,7 @@ class Session:
         """Outside a transaction, every statement is a transaction of its own."""
         return self.transaction if self.begun_at else next(self.database.transactions)
 
-    # What the rules below run.
+    # The actions of the rules below.
 
     def _set(self, **settings: str | int) -> Iterator[Ended]:
         self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]

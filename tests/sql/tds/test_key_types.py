@@ -266,7 +266,7 @@ def test_where_no_index_is_found_the_error_names_the_causes(
 
 @pytest.fixture
 def engine(engine: Engine, wire: TDSServer) -> Engine:
-    """Answer the one-time questions in advance."""
+    """Ask the one-time questions in advance."""
     take_first_lock(engine)
     wire.sent.clear()
     return engine

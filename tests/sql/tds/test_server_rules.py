@@ -269,7 +269,7 @@ def test_a_number_becomes_its_class(
         session.get_entity(Order, 1, FOR_UPDATE)
 
 
-# How long a lock was waited for
+# The duration of a lock wait
 
 
 def test_connecting_is_no_wait_for_a_lock(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

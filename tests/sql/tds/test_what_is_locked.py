@@ -256,7 +256,7 @@ def test_a_plain_session_locks_rows_where_the_select_reads_all_columns(
     assert {one.path for one in seen(wire)} == {path}
 
 
-# Tables of which an index has all columns: no SELECT of columns tells the row from its entry there.
+# Tables with an index on all columns: no choice of columns distinguishes the row from its index entry.
 
 
 class Base(DeclarativeBase):
@@ -421,7 +421,7 @@ def test_the_program_gets_what_it_has_asked_for(
     assert (list(read_now) if isinstance(found, list) else read_now) == found  # type: ignore[call-overload]
 
 
-# The rules of the model: what the statements were, before they had all columns and FORCESEEK.
+# The rules of the model, on the earlier statements without all columns and FORCESEEK.
 
 
 @pytest.mark.parametrize(

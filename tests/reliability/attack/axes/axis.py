@@ -53,7 +53,7 @@ class Axis:
     :ivar endings: the turns that end a transaction.
     :ivar without: common actions that make no sense here.
     :ivar there: the locks and writes that name the second place themselves.
-    :ivar unmoved: the locks and writes that ignore the map and go to the first place; at the second place, the session refuses the writes.
+    :ivar unmoved: the locks and writes that ignore a map; while a map applies, the session refuses these writes.
     :ivar both: other programs write at both places.
     :ivar open: makes the program's session.
     :ivar where: the current place of the other locks and writes.

@@ -155,7 +155,7 @@ def file(database: Database, reliability: Reliability) -> File:
 # --------------------------------------------------------------------------------------------------
 # Starts child processes, and kills them.
 
-# Each forks from one process that has imported everything, and done nothing else.
+# They fork from one process, which imported everything and did nothing else.
 _START = multiprocessing.get_context("forkserver")
 _START.set_forkserver_preload(["tests.reliability.faults.sqlite.worker"])
 
