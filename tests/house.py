@@ -24,7 +24,7 @@ PACKAGE = ROOT / "sa_doclock"
 AUDITOR = ROOT / "audit" / "doclock_audit"
 COMMITTED = Path(__file__).with_suffix(".json")
 
-#: A private function of so many lines is short.
+#: A private function with at most this many lines is short.
 SHORT = 6
 
 FEATURES = "sa_doclock.features"
@@ -57,8 +57,6 @@ GOALS = {
 
 
 class Module:
-    """A source file, parsed once."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.text = path.read_text()
@@ -114,10 +112,10 @@ def figures() -> dict[str, float]:
 
 
 def fields_of_a_transaction(package: list[Module]) -> dict[str, float]:
-    """Count the attributes that are assigned after ``__init__``, of the classes of a transaction.
+    """Count the attributes that code assigns after ``__init__``, for the classes of a transaction.
 
-    An assignment through another name than ``self`` comes from outside.  It is known by the name of
-    the attribute alone, so a field counts once, whoever else has one of this name.
+    An assignment through another name than ``self`` comes from outside the class.  Only the attribute's
+    name identifies it, so a field counts once even if several classes have a field of this name.
     """
     stores: Counter[str] = Counter()
     for module in package:
@@ -165,7 +163,7 @@ def classes(package: list[Module], *within: str) -> Iterator[ast.ClassDef]:
 
 
 def hooks(package: list[Module]) -> dict[str, float]:
-    """Count the public methods of SessionPart, and those that one class overrides at most."""
+    """Count the public methods of SessionPart, and the most that a single class overrides."""
     found = {cls.name: cls for cls in classes(package, "sa_doclock")}
     own = methods(found["SessionPart"])
     implementers = Counter(
@@ -204,7 +202,7 @@ def exported(path: Path) -> list[str]:
 
 
 def members_of_the_dialect(package: list[Module]) -> int:
-    """Count the public members of LockStrategy, and of the aspects that its annotations name."""
+    """Count the public members of LockStrategy, and of the aspects in its annotations."""
     found = {cls.name: cls for cls in classes(package, "sa_doclock.dialects")}
     seen: set[str] = set()
     waiting = ["LockStrategy"]
@@ -235,7 +233,7 @@ def public_members(cls: ast.ClassDef) -> set[str]:
 
 
 def imports_past(package: list[Module]) -> Iterator[tuple[str, str]]:
-    """Yield the imports of a module that stands in another package, behind an ``__init__`` with names.
+    """Yield the imports of a module from another package whose ``__init__`` exports names.
 
     A feature of one file is its own interface, and so is ``dialects/base.py``.
     """
@@ -256,11 +254,11 @@ def imports_past(package: list[Module]) -> Iterator[tuple[str, str]]:
 
 
 def siblings(package: list[Module]) -> set[tuple[str, str]]:
-    """Return the pairs of features of which one imports the other."""
+    """Return the pairs of features in which one imports the other."""
     pairs = set()
     for module in package:
         feature = feature_of(module.name)
-        if feature in (None, "install"):  # it puts the features together
+        if feature in (None, "install"):  # it combines the features
             continue
         for target, name in module.imports():
             other = feature_of(target) or feature_of(f"{target}.{name}")
@@ -275,14 +273,14 @@ def feature_of(name: str) -> str | None:
 
 
 def vague_words(text: str) -> int:
-    """Count the words that stand in place of the name of a thing."""
+    """Count the words that replace the name of a thing."""
     return len(re.findall(r"\b(?:what|those that|is told)\b", text, re.IGNORECASE))
 
 
 def called_once(package: list[Module]) -> dict[str, str]:
-    """Return the private functions and methods of at most SHORT lines that one place calls, by module.
+    """Return the private functions of at most SHORT lines with a single caller, by module.
 
-    A listener, or another function that is passed on, has to be one: nobody can bring it home.
+    Listeners and other functions that are passed as arguments are exempt: they cannot be inlined.
     """
     names: Counter[str] = Counter()
     called: set[str] = set()
@@ -305,12 +303,12 @@ def called_once(package: list[Module]) -> dict[str, str]:
 
 
 def name_of(node: ast.expr) -> str:
-    """Return the name of a variable or attribute; that of another expression is empty."""
+    """Return the name of a variable or attribute; an empty string for any other expression."""
     return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
 def variables_called_one(module: Module) -> int:
-    """Count the names ``one`` that are bound: a variable, a parameter; each should have its noun."""
+    """Count the variables and parameters named ``one``; each should have a noun."""
     return sum(
         (isinstance(node, ast.Name) and node.id == "one" and isinstance(node.ctx, ast.Store))
         or (isinstance(node, ast.arg) and node.arg == "one")
@@ -319,7 +317,7 @@ def variables_called_one(module: Module) -> int:
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Return how many lines a function has, with its first one and without its docstring."""
+    """Return the number of lines of a function, with its ``def`` line and without its docstring."""
     docstring = function.body[0] if ast.get_docstring(function) is not None else None
     lines = (function.end_lineno or 0) - function.lineno + 1
     if docstring is not None:
@@ -328,7 +326,7 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def helpers(tests: list[Module]) -> dict[str, float]:
-    """Count the modules of helpers that a test file imports, through others too, and their lines."""
+    """Count the helper modules that a test file imports, directly or indirectly, and their lines."""
     by_name = {module.name: module for module in tests}
     is_test = {name: name.rpartition(".")[2].startswith("test_") for name in by_name}
     behind: dict[str, set[str]] = {

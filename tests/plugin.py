@@ -1,11 +1,10 @@
-"""The database matrix enters here, and nowhere else.
+"""The only entry point of the database matrix.
 
-A test that asks for the fixture ``database`` runs once on each database. It limits itself with
+A test with the fixture ``database`` runs once on each database. It limits itself with
 ``@pytest.mark.databases("postgresql", "mysql")`` or ``@pytest.mark.not_databases("sqlite")``.
-``--databases`` limits a run; ``postgresql-pipeline`` and the poolers run only where they are named there. A database
-that is not there is left out, with a line in the summary that says why, unless
-``SA_DOCLOCK_TEST_REQUIRE`` names it: then nothing runs at all. ``--pairwise`` runs a selection
-(support/pairwise.py).
+``--databases`` limits a run; ``postgresql-pipeline`` and the poolers run only if it names them. The run skips an
+unavailable database and explains why in the summary. If ``SA_DOCLOCK_TEST_REQUIRE`` names that
+database, nothing runs at all. ``--pairwise`` runs a selection (support/pairwise.py).
 """
 
 from __future__ import annotations
@@ -48,31 +47,31 @@ from tests.support.fresh_process import FreshProcesses, fresh_processes
 from tests.support.poolers import FOUND as FOUND_POOLERS
 from tests.support.poolers import PROGRAMS, Poolers
 
-#: Folders of tests/integration whose tests prove what the library decides by itself, as do those that are marked
-#: own_logic.  What a database has to do with it is SQL that does not depend on the journal of an SQLite file.
+#: Folders of tests/integration whose tests check decisions of the library alone, like tests marked
+#: own_logic. Their SQL does not depend on the journal mode of an SQLite file.
 OWN_LOGIC = (
     *("batch", "claims", "documents", "gate", "guard", "instrumentation", "lock_order"),
     *("mappings", "mistakes", "on_commit", "pool_reset", "retry", "versions"),
 )
 
-keep_temporary_files_in_memory()  # before anything is started
+keep_temporary_files_in_memory()  # before anything starts
 
 pytest_plugins = ["tests.reliability.plugin", "pytester"]
 
-#: Columns of the matrix that no test runs on by default.
+#: Columns of the matrix that tests do not run on by default.
 ONLY_NAMED = (PIPELINED, *POOLERS)
 
-#: The tests with one of these fixtures run in one process: to make it takes longer than a test.
+#: Tests with one of these fixtures run in one process: creating the fixture takes longer than a test.
 MADE_ONCE: Mapping[str, str] = {
     "checker": "parser",
     "cluster": "cluster",
     "parser": "parser",
 }
 
-#: Several servers, as SA_DOCLOCK_TEST_REQUIRE names them.
+#: Names for several servers in SA_DOCLOCK_TEST_REQUIRE.
 CLUSTERS = ("standby", "galera", "group-replication")
 
-#: What the tests of the texts for SQL Server use, as SA_DOCLOCK_TEST_REQUIRE names it.
+#: The name of the SQL Server tools in SA_DOCLOCK_TEST_REQUIRE.
 TOOLS = (PARSER, *ENGINES)
 
 CONTROLLER = pytest.StashKey[Controller]()
@@ -82,7 +81,6 @@ PRODUCTS = tuple(dict.fromkeys(map(product, MATRIX)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
     parser.addoption(
         "--databases",
         default=",".join(PRODUCTS),
@@ -101,8 +99,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check what was asked for before anything is started."""
-    keep_terminal()  # pytest captures what is printed only from the first test on
+    """Check the options before anything starts."""
+    keep_terminal()  # pytest captures output only from the first test on
     if not is_worker(config):
         config.pluginmanager.register(NoSilence(alone=not config.getoption("numprocesses", None)))
     elif FewReports.are_enough(config):
@@ -140,7 +138,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that uses ``database`` once on each database that it is for."""
+    """Run a test that uses ``database`` once on each of its databases."""
     if "database" not in metafunc.fixturenames:
         return
     columns = _named(metafunc.config.getoption("databases"))
@@ -157,7 +155,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect without the garbage collector: of what is made here, nearly everything stays."""
+    """Disable the garbage collector during collection: nearly all new objects stay alive."""
     gc.disable()
     try:
         return (yield)
@@ -165,9 +163,9 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-@pytest.hookimpl(trylast=True)  # after -m and -k: pairs of what they leave
+@pytest.hookimpl(trylast=True)  # after -m and -k: pairs of the remaining tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out a test that is for none of the databases of this run, and what ``--pairwise`` does not select."""
+    """Deselect tests without a database in this run, and tests that ``--pairwise`` does not select."""
     selected = [item for item in items if not _uses_database(item) or _column_of(item)]
     if config.getoption("pairwise"):
         selected = pairwise.select(selected, is_own_logic)
@@ -179,12 +177,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)  # before pytest prints what the next hook returns
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start the servers that the collected tests need, all at the same time."""
+    """Start all servers that the collected tests need, in parallel."""
     if session.config.option.collectonly:
         return
     config = session.config
     used = [product(column) for item in session.items if (column := _column_of(item))]
-    if is_worker(config):  # the controller starts them, and checks what is required
+    if is_worker(config):  # the controller starts them, and checks the required databases
         address = worker_input(config)["controller"]
 
         def groups(found: Found) -> dict[str, str]:
@@ -194,29 +192,28 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     else:
         config.stash[SERVERS] |= config.stash[CONTROLLER].find(used)
         _check_required(config.stash[SERVERS])
-    gc.freeze()  # the tests themselves: who collects garbage need not look at them again
+    gc.freeze()  # the tests themselves: garbage collection need not visit them again
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    """Print which servers the tests run on."""
+    """Print the servers that the tests run on."""
     return _versions(config.stash[SERVERS])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker where to register its tests."""
+    """Report to a worker where to register its tests."""
     node.workerinput["controller"] = node.config.stash[CONTROLLER].address()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
-    """Give the tests of a group to the same worker."""
     return GroupScheduling(config, log, config.stash[CONTROLLER].groups)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any) -> None:
-    """Check and print in the controller, once, what the first worker has asked for."""
+    """Check and print once, in the controller, the requests of the first worker."""
     config: pytest.Config = node.config
     found = config.stash[CONTROLLER].found
     _check_required(found)
@@ -230,20 +227,20 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Give what a worker has skipped to the controller."""
+    """Report a worker's skipped tests to the controller."""
     if is_worker(session.config):
         worker_output(session.config)["skipped"] = skipped(session.config)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Note what a worker has skipped; nothing comes of one that has crashed."""
+    """Record the tests that a worker skipped; a crashed worker reports none."""
     for what, why in getattr(node, "workeroutput", {}).get("skipped", {}).items():
         note_skipped(node.config, what, why)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test whose database is missing; here, not in the fixture, so that they add up."""
+    """Skip a test whose database is missing. Doing it here, not in the fixture, lets the summary add them up."""
     column = _column_of(item) or ""
     server = item.config.stash[SERVERS].get(product(column))
     if isinstance(server, Missing):
@@ -255,7 +252,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say loudly what was not tested."""
+    """Print loudly which tests were skipped."""
     for server in config.stash[SERVERS].values():
         if isinstance(server, Missing):
             note_skipped(config, f"DATABASE {server.name}", server.reason)
@@ -264,7 +261,7 @@ def pytest_terminal_summary(
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop the servers, the poolers in front of them first."""
+    """Stop the poolers, then the servers."""
     if FOUND_POOLERS in config.stash:
         config.stash[FOUND_POOLERS].stop()
     if CONTROLLER in config.stash:
@@ -273,7 +270,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def root_logger() -> Iterator[None]:
-    """Put back what a program under test configures for the whole process: fileConfig(), Litestar."""
+    """Restore process-wide settings that a program under test configures: fileConfig(), Litestar."""
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
     yield
@@ -288,26 +285,26 @@ def root_logger() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def fresh() -> Iterator[FreshProcesses]:
-    """Give what runs code in processes that have imported SQLAlchemy, and nothing of ours."""
+    """Provide processes that have imported SQLAlchemy, but none of our code."""
     with fresh_processes() as found:
         yield found
 
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """Give the test one database of the matrix; it runs once for each."""
+    """Provide one database of the matrix; the test runs once for each."""
     column: str = request.param
-    if column == PIPELINED:  # wherever a session is made, and by whatever subclass
+    if column == PIPELINED:  # for every session, of any subclass
         defaults = LockingSession.__init__.__kwdefaults__
         assert defaults is not None
         monkeypatch.setitem(defaults, "pipeline", True)
     if product(column) == "sqlite":
-        folder: Path = request.getfixturevalue("tmp_path")  # not made for tests on a server
+        folder: Path = request.getfixturevalue("tmp_path")  # not created for tests on a server
         found = new_sqlite_file(column, folder)
     else:
         servers = request.config.stash[SERVERS]
         server = servers[server_of(product(column), _file_of(request.node), servers)]
-        assert isinstance(server, Server)  # else the test has been skipped
+        assert isinstance(server, Server)  # otherwise the test was skipped
         found = _database_at(request, column, server)
     yield found
     found.close()
@@ -326,7 +323,6 @@ def _database_at(request: pytest.FixtureRequest, column: str, server: Server) ->
 
 @pytest.fixture
 def session_factory(database: Database) -> sessionmaker[LockingSession]:
-    """Make the sessions of the actors."""
     return sessionmaker(database.engine(), class_=LockingSession)
 
 
@@ -334,7 +330,7 @@ def session_factory(database: Database) -> sessionmaker[LockingSession]:
 def enter(
     database: Database, session_factory: Callable[[], LockingSession]
 ) -> Iterator[Callable[[str], Actor[LockingSession]]]:
-    """Bring actors on by name; all of them leave together, so none waits for another's lock."""
+    """Create actors by name. All of them leave together, so none waits for another's lock."""
     cast: list[Actor[LockingSession]] = []
 
     def enter_actor(name: str) -> Actor[LockingSession]:
@@ -350,24 +346,24 @@ def enter(
 
 @pytest.fixture
 def alice(enter: Callable[[str], Actor[LockingSession]]) -> Actor[LockingSession]:
-    """Act first in most tests."""
+    """The actor that acts first in most tests."""
     return enter("alice")
 
 
 @pytest.fixture
 def bob(enter: Callable[[str], Actor[LockingSession]]) -> Actor[LockingSession]:
-    """Act second, and wait for alice in most tests."""
+    """The actor that acts second, and waits for alice in most tests."""
     return enter("bob")
 
 
 @pytest.fixture
 def carol(enter: Callable[[str], Actor[LockingSession]]) -> Actor[LockingSession]:
-    """Act third, where two are not enough."""
+    """The actor that acts third, if two are not enough."""
     return enter("carol")
 
 
 def _columns(names: Iterable[str]) -> list[str]:
-    """Return the columns of the matrix for these names; ``sqlite`` stands for both of its own."""
+    """Return the columns of the matrix for these names; ``sqlite`` stands for both SQLite columns."""
     wanted = [name.strip() for name in names]
     if unknown := [name for name in wanted if name not in MATRIX]:
         msg = f"no such database: {', '.join(unknown)}; there are {', '.join(MATRIX)}"
@@ -376,13 +372,12 @@ def _columns(names: Iterable[str]) -> list[str]:
 
 
 def _named(option: str) -> list[str]:
-    """Return the columns that an option stands for."""
     names = option.split(",")
     return [one for one in _columns(names) if one not in ONLY_NAMED or one in names]
 
 
 def _obtainable(config: pytest.Config, columns: list[str]) -> list[str]:
-    """Return the columns whose server can be had here; have the summary say loudly which cannot."""
+    """Return the columns with an available server here; report the others prominently in the summary."""
     missing = config.stash[UNOBTAINABLE]
     for name in {product(column) for column in columns} & {*missing}:
         note_skipped(config, f"DATABASE {name}", missing[name])
@@ -390,7 +385,7 @@ def _obtainable(config: pytest.Config, columns: list[str]) -> list[str]:
 
 
 def _required() -> set[str]:
-    # Of these, chromium is the business of tests/docs/browser.py; the others are those of the tests that use them.
+    # tests/docs/browser.py checks chromium, and each test the other names that it uses.
     names = required() - {"chromium", *PROGRAMS, *CLUSTERS, *STARTS, *TOOLS}
     return set(map(product, _columns(names)))
 
@@ -412,10 +407,10 @@ def _versions(found: Found) -> list[str]:
 
 
 def _group_of(item: pytest.Item, found: Found) -> str:
-    """Return the name of the tests that run in the same process as this one.
+    """Return the group of this test: tests of one group run in one process.
 
     A server belongs to one process: its lists of sessions, waits and named locks, its accounts and
-    settings are the server's, whatever database they are about.  SQLite's tests have files.
+    its settings span all of its databases.  SQLite's tests have files.
     """
     for fixture, group in MADE_ONCE.items():
         if fixture in getattr(item, "fixturenames", ()):
@@ -442,4 +437,4 @@ def _uses_database(item: pytest.Item) -> bool:
 def _column_of(item: pytest.Item) -> str | None:
     callspec = getattr(item, "callspec", None)
     column = None if callspec is None else callspec.params.get("database")
-    return column if isinstance(column, str) else None  # else it has run out of databases
+    return column if isinstance(column, str) else None  # otherwise no database is left for it

@@ -29,7 +29,7 @@ Run = Callable[[str, str, str], Findings]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run a script on one database; give back what is in its JSON."""
+    """Run a script on one database; return the contents of its JSON."""
 
     def run_script(name: str, database: str, url: str) -> Findings:
         path = tmp_path / f"{name}.json"
@@ -199,7 +199,7 @@ def test_without_a_lock_there_is_nothing_to_hold() -> None:
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """Answer what was said, on this port."""
+    """Answer every message on this port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=answer_one, args=(listener,))
         thread.start()

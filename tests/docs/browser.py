@@ -1,7 +1,7 @@
 """The built site, and a Chromium that opens it or another page.
 
-Chromium is the machine's own: ``SA_DOCLOCK_TEST_CHROMIUM``, or what PATH has by one of its names.
-``SA_DOCLOCK_TEST_REQUIRE=chromium`` makes a missing one an error.
+The machine provides Chromium: ``SA_DOCLOCK_TEST_CHROMIUM``, or a program in PATH under one of its names.
+``SA_DOCLOCK_TEST_REQUIRE=chromium`` makes a missing Chromium an error.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def required() -> bool:
 
 
 def skip_or_fail(reason: str) -> None:
-    """End the test: as an error where the environment asks for a browser."""
+    """Skip the test; fail it if the environment requires a browser."""
     if required():
         pytest.fail(f"SA_DOCLOCK_TEST_REQUIRE names chromium: {reason}")
     pytest.skip(reason)
 
 
 def build(folder: Path) -> None:
-    """Build the site strictly into a folder; skip where mkdocs is not installed."""
+    """Build the site strictly into a folder; skip if mkdocs is not installed."""
     if importlib.util.find_spec("mkdocs") is None:
         skip_or_fail("THE SITE WAS NOT BUILT: pip install --group docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
@@ -71,12 +71,12 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 class _Server(http.server.ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """Print nothing: a browser that opens the next page closes its connections."""
+        """Print nothing: a browser closes its connections when it opens the next page."""
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve a folder on this machine; give its URL, with a slash at the end."""
+    """Serve a folder on this machine; yield its URL, with a trailing slash."""
     handler = functools.partial(_Quiet, directory=str(folder))
     server = _Server(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

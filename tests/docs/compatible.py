@@ -1,4 +1,4 @@
-"""The facts of docs/compatible-servers.md that no program needs: what vendors document of locks that are sent, and notes."""
+"""The parts of docs/compatible-servers.md that programs do not need: vendors' documentation of the locks sent, and notes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TIDB: Final = "https://docs.pingcap.com/tidb/stable/pessimistic-transaction"
 _VITESS: Final = "https://vitess.io/docs/22.0/reference/"
 _OCEANBASE: Final = "https://en.oceanbase.com/docs/common-oceanbase-database-10000000001974038"
 
-#: Products, by the dialect, whose version does not tell them from the original.
+#: Products by dialect, whose version string does not distinguish them from the original.
 UNTOLD: Final = {"postgresql": ("Aurora PostgreSQL", "AlloyDB", "Neon")}
 
-#: The products that tests have run on; tests/sql/evidence.md says which tests.
+#: The products that tests ran on; tests/sql/evidence.md names the tests.
 RUN: Final = frozenset({"Babelfish"})
 
 DOCUMENTED: Final[Mapping[str, Mapping[LockFeature, Fact]]] = {
@@ -106,7 +106,7 @@ _ORIGINALS = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mssql": "SQL Server
 
 
 def sections() -> Iterator[str]:
-    """Yield a section for each product that has facts, and one line for the others."""
+    """Yield a section for each product with facts, and one line for the others."""
     without: list[CompatibleServer] = []
     for product in COMPATIBLE_SERVERS:
         if product.refused or product.name in DOCUMENTED or product.name in NOTES:
@@ -159,7 +159,7 @@ def _row(feature: LockFeature, product: CompatibleServer) -> str:
 
 
 def _evidence(product: CompatibleServer, fact: Fact | None) -> Iterator[str]:
-    """Yield the letters of what a row rests on; the page explains them."""
+    """Yield the letters for the evidence of a row; the page explains them."""
     yield "D"
     if fact is not None:
         if "/blob/" in fact.source:

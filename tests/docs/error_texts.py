@@ -1,7 +1,7 @@
-"""The site's page of every text of an error, with its cause and its cure: docs/site/hooks.py.
+"""The site's page of every error text, with its cause and its cure: docs/site/hooks.py.
 
-The texts are read out of the source: the calls of error classes, and the refusals by error number.
-The cure is what the text itself says to do.  ``CURES`` has those that a text leaves to the page.
+The texts come from the source: the calls of error classes, and the refusals by error number.
+The text itself names the cure. ``CURES`` has the cures that a text leaves to the page.
 """
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ class ErrorText(NamedTuple):
 
 
 def texts() -> list[ErrorText]:
-    """Return every text once, by class in the order of the page, then by the place in the source."""
+    """Return every text once, by class in the order of the page, then by position in the source."""
     found = {(kind, text): where for kind, text, where in _scanned()}
     rows = [ErrorText(kind, *split(text), where) for (kind, text), where in found.items()]
     return sorted(rows, key=lambda row: (CLASSES.index(row.kind), row.where, row.cause))
 
 
 def split(text: str) -> tuple[str, str]:
-    """Return the cause and the cure of a text; without a cure, what to do about an argument."""
+    """Return the cause and the cure of a text; without a cure, advice about the argument."""
     match = _CURE.search(text)
     if match is not None:
         return text[: match.start()], text[match.end() :].partition(". The ")[0]
@@ -151,7 +151,7 @@ def _request(lock: LockOptions, seconds: float | None) -> LockRequest:
 
 
 def _text_of(node: ast.expr, where: str) -> str:
-    """Return the text of an expression, with ``...`` for what is known only at run time."""
+    """Return the text of an expression, with ``...`` for parts known only at run time."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
@@ -166,12 +166,12 @@ def _text_of(node: ast.expr, where: str) -> str:
 
 
 def without_cure() -> list[ErrorText]:
-    """Return the texts that neither say what to do nor have it in ``CURES``."""
+    """Return the texts without a cure, in the text itself or in ``CURES``."""
     return [row for row in texts() if row.cure == _DEFAULT and row.kind not in _OF_ARGUMENTS]
 
 
 def unused_cures() -> list[str]:
-    """Return the beginnings in ``CURES`` of which no text is left."""
+    """Return the entries of ``CURES`` that match no text."""
     return [start for start in CURES if CURES[start] not in {row.cure for row in texts()}]
 
 

@@ -1,4 +1,4 @@
-"""The picture of who excludes whom: one session holds a lock, another one asks for the same document.
+"""The picture of mutual exclusion: one session holds a lock, another asks for the same document.
 
 Measured on real databases.  ``python -m lab.servers postgresql mysql mariadb --for -- python -m
 tests.docs.exclusion`` measures again, and writes the figures and the picture; without servers, it draws.
@@ -54,7 +54,7 @@ class Exclusive(Base):
 
 
 def measure(engine: sa.Engine) -> Matrix:
-    """Return who has to wait for whom in this database; the table is there, and empty."""
+    """Return which lock waits for which in this database; the table exists and is empty."""
     with LockingSession(engine) as session:
         session.add(Exclusive(id=1))
         session.commit()
@@ -68,7 +68,7 @@ def measure(engine: sa.Engine) -> Matrix:
 def _waits(engine: sa.Engine, held: str, asked: str) -> bool:
     lock = LOCKS[asked]
     if lock & (LockOptions.ForUpdate | LockOptions.SharedRead):
-        lock |= LockOptions.NoWait  # who would wait fails
+        lock |= LockOptions.NoWait  # a session that would wait fails
     with LockingSession(engine) as holder, LockingSession(engine) as other:
         holder.get_one_entity(Exclusive, 1, LOCKS[held])
         try:
@@ -79,7 +79,7 @@ def _waits(engine: sa.Engine, held: str, asked: str) -> bool:
 
 
 def figures() -> Mapping[str, Matrix]:
-    """Return what was measured, by database."""
+    """Return the measured figures, by database."""
     found: Mapping[str, Matrix] = json.loads(FIGURES.read_text(encoding="utf-8"))
     return found
 
@@ -113,7 +113,7 @@ def _words(answers: Mapping[str, bool]) -> str:
 
 
 def _groups() -> Iterator[tuple[list[str], Matrix]]:
-    """Yield the databases that have the same matrix, together."""
+    """Yield the databases with the same matrix together."""
     left = dict(figures())
     while left:
         first = next(iter(left.values()))

@@ -1,4 +1,4 @@
-"""The table of docs/adopting.md: what people write to exclude others, and what each database makes of it.
+"""The table of docs/adopting.md: common idioms for exclusion, and their effect on each database.
 
 Measured on real databases.  ``python -m lab.servers postgresql mysql mariadb --for -- python -m
 tests.docs.idioms`` measures again and writes the figures; ``python -m tests.docs.tables`` then writes the table.
@@ -40,7 +40,7 @@ Measured = Mapping[str, Mapping[str, str]]
 
 
 def options_of(name: str) -> dict[str, str]:
-    """Return the options of the engine: as docs/adopting.md asks for, before anything else."""
+    """Return the engine's options, which docs/adopting.md requires before anything else."""
     return {"isolation_level": "READ COMMITTED"} if name in ("mysql", "mariadb") else {}
 
 
@@ -61,7 +61,7 @@ ORDERS = Base.metadata.tables["lk_idioms"].to_metadata(sa.MetaData())
 
 
 class Versioned(DeclarativeBase):
-    """For the class with a version."""
+    """The base of the class with a version."""
 
 
 class VersionedOrder(Versioned):
@@ -72,11 +72,11 @@ class VersionedOrder(Versioned):
 
 
 class Busy(Exception):
-    """Another one has it."""
+    """Another session holds the row."""
 
 
 class Changed(Exception):
-    """The UPDATE has found no row."""
+    """The UPDATE found no row."""
 
 
 def _first(session: Session, statement: Any) -> Any:
@@ -92,12 +92,12 @@ def _set(session: Session, total: int) -> None:
 
 
 def _nothing(session: Session, kept: Any) -> None:
-    """Do nothing more: it is done."""
+    """Do nothing: no further step is needed."""
 
 
 @dataclass(frozen=True)
 class Idiom:
-    """The code of a program in two halves: what it does first, and how it saves ten more."""
+    """The code of a program in two halves: its first step, and how it saves ten more."""
 
     write: str
     better: str
@@ -176,7 +176,7 @@ def _immediate(session: Session) -> Any:
 
 
 def _mutex(session: Session) -> Any:
-    threading.Lock().acquire()  # each process has its own
+    threading.Lock().acquire()  # each process has its own lock
     return session.get_one(Order, 1)
 
 
@@ -314,7 +314,7 @@ IDIOMS: Final[Mapping[str, Idiom]] = {
 
 
 def measure(engine: sa.Engine) -> Measured:
-    """Return what this database makes of each idiom; the table is there, and empty."""
+    """Return the effect of each idiom on this database; the table exists and is empty."""
     _limit_waits(engine)
     with engine.begin() as connection:
         connection.execute(sa.insert(ORDERS), [{"id": n, "total": 0, "version": 1} for n in (1, 2)])
@@ -356,7 +356,7 @@ def _result(engine: sa.Engine, made: type[Session], idiom: Idiom) -> str:
 
 
 def _let_go(session: Session, engine: sa.Engine, *, keep: bool = False) -> None:
-    """Give back what a transaction does not give back by itself."""
+    """Release everything that the end of a transaction does not release."""
     if keep:
         return
     if (file := session.info.pop("file", None)) is not None:
@@ -383,7 +383,7 @@ def _seen_by_others(
 
 
 def _updates(engine: sa.Engine, ident: int) -> bool:
-    """Return whether another program can change this row, and commit."""
+    """Return whether another program can change this row and commit."""
     row = ORDERS.c.id == ident
     try:
         with engine.begin() as other:
@@ -413,7 +413,7 @@ def _end(engine: sa.Engine, session: Session, idiom: Idiom, kept: Any) -> str:
 
 
 def figures() -> Mapping[str, Measured]:
-    """Return what was measured, by database."""
+    """Return the measured results, by database."""
     found: Mapping[str, Measured] = json.loads(FIGURES.read_text(encoding="utf-8"))
     return found
 
@@ -436,7 +436,7 @@ def table() -> Iterator[str]:
 
 
 def _by_result(results: Mapping[str, str]) -> Iterator[str]:
-    """Yield each result with its databases, those that have the same one together."""
+    """Yield each result with all databases that share it."""
     for result in dict.fromkeys(results.values()):
         names = [NAMES[db] for db, found in results.items() if found == result]
         reported = "" if len(names) == len(NAMES) else f"{', '.join(names)}: "

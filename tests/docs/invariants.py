@@ -1,4 +1,4 @@
-"""The invariants of docs/invariants.md, each with a test that proves it and where that runs."""
+"""The invariants of docs/invariants.md, each with its test and the databases of that test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INTEGRATION: Final = Path(__file__).parents[1] / "integration"
 
 
 class Invariant(NamedTuple):
-    """A sentence that always holds, and the test of it: ``locking/freshness/test_fresh.py::test_name``."""
+    """A sentence that always holds, and its test: ``locking/freshness/test_fresh.py::test_name``."""
 
     sentence: str
     test: str
@@ -179,7 +179,7 @@ def table() -> Iterator[str]:
 
 
 def _where(test: str) -> str:
-    """Return the databases of a test, as its marks say."""
+    """Return the databases of a test, from its marks."""
     file, _, name = test.partition("::")
     module = ast.parse((INTEGRATION / file).read_text(encoding="utf-8"))
     marked: list[ast.AST] = [
@@ -207,7 +207,7 @@ def _where(test: str) -> str:
 def function_named(module: ast.Module, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
     """Return the test of this name.
 
-    :raises KeyError: there is none.
+    :raises KeyError: there is no such test.
     """
     for node in module.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:

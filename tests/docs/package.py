@@ -1,4 +1,4 @@
-"""The text that PyPI shows: the README as the built package has it.
+"""The text that PyPI shows: the README in the built package.
 
 ``python -m tests.docs.package FILE...`` checks a wheel or an sdist; it needs no other package.
 """
@@ -26,12 +26,12 @@ def description(path: Path) -> str:
             member = sdist.extractfile(name)
             assert member is not None
             metadata = member.read()
-    # Not get_payload() of the bytes: it takes them for ASCII
+    # Not get_payload() of the bytes, which would decode them as ASCII
     return str(email.message_from_string(metadata.decode("utf-8")).get_payload())
 
 
 def relative_links(text: str) -> list[str]:
-    """Return the targets that lead nowhere on PyPI's page, which has no other files."""
+    """Return the link targets that are broken on PyPI's page, which has no other files."""
     return [link for link in links(text) if not link.startswith("https://")]
 
 

@@ -1,14 +1,14 @@
-"""The pages, cut into blocks.
+"""The pages, split into blocks.
 
-A block is what stands between two fences, or hidden in a comment that begins with ``<!-- python``.
-A comment in front of a block may say more about it::
+A block is the text between two fences, or hidden in a comment that begins with ``<!-- python``.
+A comment before a block may add instructions::
 
-    <!-- name: models -->     other blocks can ask for this one
-    <!-- needs: models -->    that one runs first, wherever it stands
-    <!-- name: output of models -->    what that one prints, run as a program
+    <!-- name: models -->     other blocks can refer to this block
+    <!-- needs: models -->    the named block runs first, wherever it stands
+    <!-- name: output of models -->    the output of that block, run as a program
     <!-- name: shop.py -->    a file: tests/docs/test_examples.py or test_examples.py writes it and runs pytest
 
-A line ``*Not run by the tests: ...*`` in front of a block says why it is not run.  The reader sees it.
+A line ``*Not run by the tests: ...*`` before a block explains why it does not run.  Readers see it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _GENERATED_PART = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """Some lines in another language than English."""
+    """A block of lines in a language other than English."""
 
     page: str
-    line: int  # of the first line of its text, from 1
+    line: int  # of the first line of its text, 1-based
     language: str
     text: str
     name: str | None = None
@@ -55,7 +55,7 @@ class Block:
 
 
 def pages() -> list[str]:
-    """Return the pages of the checkout's root and all of docs/, as paths from the root."""
+    """Return the pages in the root of the checkout and all of docs/, as paths from the root."""
     docs = sorted((ROOT / "docs").rglob("*.md"))
     return [*ROOT_PAGES, *(path.relative_to(ROOT).as_posix() for path in docs)]
 
@@ -66,7 +66,7 @@ def text_of(page: str) -> str:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """Cut the page into its blocks, in their order."""
+    """Split the page into its blocks, in order."""
     return list(_cut(page, text_of(page).splitlines()))
 
 
@@ -111,7 +111,7 @@ def generated_parts(page: str) -> dict[str, str]:
 
 
 def with_generated_parts(page: str, parts: Mapping[str, str]) -> str:
-    """Return the text of the page with these parts in the places that are marked for them."""
+    """Return the text of the page with these parts inserted at their markers."""
     return _GENERATED_PART.sub(
         lambda match: f"{match[1]}{parts[match[2]]}{match[4]}", text_of(page)
     )

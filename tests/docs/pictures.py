@@ -1,7 +1,7 @@
-"""The pictures of ``sa-doclock waits`` and ``doctor``: what the commands print, by rich's own export.
+"""The pictures of ``sa-doclock waits`` and ``doctor``: the output of the commands, in rich's own export.
 
 ``python -m tests.docs.pictures`` writes all pictures into docs/pictures: these, the time lines of
-docs/pictures/timeline.py, and that of tests/docs/exclusion.py; tests/docs/test_tables.py compares.
+docs/pictures/timeline.py, and the picture of tests/docs/exclusion.py; tests/docs/test_tables.py compares.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def svg_of(name: str) -> str:
 
 
 def _for_both_schemes(light: str, dark: str) -> str:
-    """Return the light picture with the colours of the dark one for readers who prefer it dark.
+    """Return the light picture with the dark picture's colours for readers who prefer dark mode.
 
     It uses the reader's fonts: a page of the docs loads nothing from another server.
     """
@@ -129,7 +129,6 @@ def _fill(element: str, svg: str) -> str:
 
 
 def path_of(name: str) -> Path:
-    """Return the file of a picture."""
     return FOLDER / f"{name}.svg"
 
 
@@ -151,7 +150,6 @@ def drawn(name: str) -> str:
 
 
 def main() -> None:
-    """Write all pictures."""
     FOLDER.mkdir(exist_ok=True)
     for name in PICTURES:
         path_of(name).write_text(svg_of(name), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Runs Python in a separate folder, as a reader of the pages does."""
+"""Runs Python in a separate folder, like a reader of the pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EMPTY: Final = "doclock_sample"
 
 
 def python_environment() -> dict[str, str]:
-    """Return the environment in which Python finds the sa_doclock that the tests have imported."""
+    """Return the environment in which Python finds the sa_doclock that the tests import."""
     if PACKAGE.parent != ROOT:
         return {**os.environ}
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -36,10 +36,10 @@ def python_environment() -> dict[str, str]:
 def empty_database(database: Database) -> Iterator[sa.URL]:
     """Create a second, empty database; yield its URL, and drop it.
 
-    The database of the test may have tables that other tests have kept.
+    Other tests may have left tables in the test's own database.
     """
     url = sa.make_url(database.url)
-    if database.name == "sqlite":  # a file that the test has for itself
+    if database.name == "sqlite":  # a file of this test alone
         yield url
         return
     with database.observer().connect() as connection:
@@ -51,7 +51,7 @@ def empty_database(database: Database) -> Iterator[sa.URL]:
 
 
 def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run this Python in the folder, with the sa_doclock that the tests have imported."""
+    """Run this Python in the folder, with the sa_doclock that the tests import."""
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
@@ -87,11 +87,11 @@ _MARK = "# ->"
 
 
 class NotAsPromised(AssertionError):
-    """A sample does something else than the page says."""
+    """A sample does not do what the page promises."""
 
 
 def in_order(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Yield the blocks in the order in which to run them: each after the block that it needs."""
+    """Yield the blocks in the order to run them: each after the block that it needs."""
     blocks = list(blocks)
     named = {block.name: block for block in blocks if block.name}
     done: set[int] = set()
@@ -103,7 +103,7 @@ def in_order(blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 def libraries_of(blocks: Iterable[Block]) -> dict[Block, str | None]:
-    """Return the library that each sample needs, by its imports and those of the blocks it needs."""
+    """Return the library that each sample needs, from its imports and those of the blocks that it needs."""
     blocks = list(blocks)
     imported = {block: _library(block) for block in blocks}
     named = {block.name: imported[block] for block in blocks if block.name}
@@ -116,7 +116,7 @@ def _library(block: Block) -> str | None:
 
 
 def missing_for(library: str) -> list[str]:
-    """Return the packages that a sample of this library needs and that are not installed."""
+    """Return the missing packages among those that a sample of this library needs."""
     return [name for name in LIBRARIES[library] if importlib.util.find_spec(name) is None]
 
 
@@ -124,7 +124,7 @@ def run(block: Block, namespace: dict[str, Any]) -> None:
     """Run the sample.
 
     :raises NotAsPromised: a ``# ->`` is wrong, was not reached, or belongs to no expression.
-    :raises BaseException: whatever the sample raised; the traceback has the page and line.
+    :raises BaseException: the sample's own error; the traceback has the page and line.
     """
     tree = ast.parse(block.text, filename=block.page)
     checks = _Checks(block)
@@ -146,7 +146,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
 
 
 class _Checks(ast.NodeTransformer):
-    """Puts a call that compares around every expression that has a ``# ->``."""
+    """Wraps every expression that has a ``# ->`` in a call that compares."""
 
     def __init__(self, block: Block) -> None:
         self._block = block
@@ -154,7 +154,7 @@ class _Checks(ast.NodeTransformer):
         self._expected: dict[int, str] = {}  # by line of the expression
         self._reached: set[int] = set()
 
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr:  # the name that ast asks for
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr:  # the name that ast requires
         self.generic_visit(node)
         assert node.end_lineno is not None
         expected = self._take(node.end_lineno)
@@ -211,7 +211,7 @@ class _Checks(ast.NodeTransformer):
 
 
 def _promises(text: str) -> dict[int, tuple[bool, str]]:
-    """Return by line: whether the ``# ->`` stands alone in it, and what it says."""
+    """Return by line whether the ``# ->`` stands alone in it, and its text."""
     found = {}
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and token.string.startswith(_MARK):

@@ -70,13 +70,13 @@ _DIRECTIVE = re.compile(r"^::: sa_doclock\.(\S+)$", re.MULTILINE)
 
 
 def since() -> Mapping[str, str]:
-    """Return the version that each public name came with; a method as ``LockingSession.lock``."""
+    """Return the version that introduced each public name; a method as ``LockingSession.lock``."""
     versions: dict[str, list[str]] = json.loads(SINCE_FILE.read_text(encoding="utf-8"))
     return {name: version for version, names in versions.items() for name in names}
 
 
 def public_names() -> list[str]:
-    """Return the names that a user imports, the methods of LockingSession, and its events."""
+    """Return the names that users import, the methods of LockingSession, and its events."""
     added = set(dir(sa_doclock.LockingSession)) - set(dir(Session))
     methods = sorted(f"LockingSession.{name}" for name in added if not name.startswith("_"))
     testing = [f"testing.{name}" for name in sa_doclock.testing.__all__]
@@ -86,18 +86,18 @@ def public_names() -> list[str]:
 
 
 def paths() -> Mapping[str, str]:
-    """Return the page of the reference that describes each object, by its path in sa_doclock."""
+    """Return the reference page for each object, by its path in sa_doclock."""
     return {path: page for page in PAGES for path in _DIRECTIVE.findall(text_of(page))}
 
 
 def public_name(path: str) -> str:
-    """Return the name that a user imports; where its module has the same name, the path has both."""
+    """Return the name that users import; if its module has the same name, the path contains both."""
     *modules, name = path.split(".")
     return name if name in RETURNED or modules[-1:] == [name] else path
 
 
 def described() -> Mapping[str, str]:
-    """Return the page of the reference that describes each name."""
+    """Return the reference page for each name."""
     return {public_name(path): page for path, page in paths().items()}
 
 
@@ -106,7 +106,7 @@ def table_of_names() -> Iterator[str]:
     yield "| Name | Since | |"
     yield "|---|---|---|"
     versions, pages = since(), described()
-    import_module("sa_doclock.opentelemetry")  # here: the site is built without its extra
+    import_module("sa_doclock.opentelemetry")  # here: building the site does not need its extra
     for name in public_names():
         page = pages[name if name in pages else name.partition(".")[0]].rpartition("/")[2]
         yield f"| [`{name}`]({page}) | {versions[name]} | {_first_sentence(name)} |"
@@ -140,7 +140,7 @@ ROLES: dict[str, type] = {
 
 
 def table_of_roles() -> Iterator[str]:
-    """Yield a row for each object, with the docstring that it has in the strategy."""
+    """Yield a row for each object, with its docstring from the strategy."""
     yield "| Object | Class | Subject |"
     yield "|---|---|---|"
     subjects = _docstrings_of_attributes()
@@ -194,7 +194,7 @@ def _measured() -> list[Any]:
 
 
 def _emit_each_event(session: LockingSession) -> None:
-    """Tell the listeners what happens in a program: nothing is locked."""
+    """Notify the listeners of a program's events, without taking locks."""
     requested = RequestedLock(Order, 42, LOCK, None)
     session.dispatch.before_lock(session, requested)
     session.dispatch.lock_acquired(session, (Order, (42,)), LOCK, 0.0)
@@ -230,7 +230,7 @@ GROUPS: Final[Mapping[str, Sequence[Check]]] = {
 
 
 def sections() -> Iterator[str]:
-    """Yield a section for each group of checks, with a smaller one for each check in it."""
+    """Yield a section for each group of checks, with a subsection for each check."""
     for group, checks in GROUPS.items():
         yield f"## {group}"
         yield ""

@@ -1,4 +1,4 @@
-"""Checks the commands in shell blocks: that what they name is there, with the options they use."""
+"""Checks the commands in shell blocks: their programs, files and options exist."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ WIDE = {"COLUMNS": "200", "NO_COLOR": "1"}
 
 
 class UnknownCommand(AssertionError):
-    """A page tells the reader to type something that is not there."""
+    """A page tells the reader to type a command that does not exist."""
 
 
 def commands_of(text: str) -> Iterator[Words]:
-    """Yield the commands of a shell block, as words; redirections are left out."""
+    """Yield the commands of a shell block, as words, without redirections."""
     for line in re.sub(r"\\\n", " ", text).splitlines():
         words = shlex.split(line, comments=True)
         while words and re.match(r"\w+=", words[0]):
@@ -35,7 +35,7 @@ def commands_of(text: str) -> Iterator[Words]:
 def check(words: Words) -> None:
     """Check one command.
 
-    :raises UnknownCommand: nobody could run it.
+    :raises UnknownCommand: a reader could not run it.
     """
     known = COMMANDS.get(words[0])
     if known is None:
@@ -81,7 +81,7 @@ def _sa_doclock(arguments: Words) -> None:
 
 
 def _alembic(arguments: Words) -> None:
-    # To an SQL script, so that no server is asked.
+    # To an SQL script, so that no server is needed.
     offline = arguments if "--sql" in arguments else [*arguments, "--sql"]
     shown = _run("-m", "alembic", *offline)
     _require("SNAPSHOT_ISOLATION" in shown, "the migration has nothing to do")
@@ -100,7 +100,7 @@ def _docker(arguments: Words) -> None:
 
 
 def _somebody_elses(_arguments: Words) -> None:
-    """Take it as it is: it is neither ours nor Python's."""
+    """Accept it unchecked: it belongs neither to us nor to Python."""
 
 
 COMMANDS: Mapping[str, Callable[[Words], None]] = {
@@ -126,7 +126,7 @@ def _read(name: str) -> str:
     return Path(ROOT, name).read_text(encoding="utf-8")
 
 
-@cache  # the pages name some commands again and again
+@cache  # the pages repeat some commands many times
 def _help_of(*command: str) -> str:
     from typer.testing import CliRunner  # noqa: PLC0415  # the caller skips the test where there is none
 

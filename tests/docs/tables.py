@@ -1,6 +1,6 @@
-"""The generated parts of the pages: what each database is sent, what each mistake does, and errors.
+"""The generated parts of the pages: the statements sent to each database, the effect of each mistake, and errors.
 
-Taken from what real sessions send, through the strategies, to a scripted driver (tests/sql).
+Real sessions send the statements, through the strategies, to a scripted driver (tests/sql).
 ``python -m tests.docs.tables`` writes them into the pages; tests/docs/test_readme.py compares.
 """
 
@@ -60,7 +60,7 @@ SECONDS = 0.3
 _SHORT = {"READ COMMITTED": "RC", "REPEATABLE READ": "RR"}
 _NAMES = {"shop_order": "orders", "shop_line": "order_lines", "shop_customer": "customers"}
 _NAMES |= {"shop_contract": "contracts", "shop_lease": "leases"}
-# The storage engine, or the kind of relation, asked once.
+# The storage engine, or the kind of relation, queried once.
 _ONCE = ("SELECT engine FROM", "SHOW CREATE TABLE", "SELECT CAST(relkind AS text),")
 _ASKS = re.compile(rf"{'|'.join(map(re.escape, _ONCE))}|SELECT @@|PRAGMA \w+$")
 _SETS_LEVEL = re.compile(r"SET (SESSION )?TRANSACTION ISOLATION|COMMIT|\(")
@@ -69,14 +69,14 @@ Act = Callable[[LockingSession], object]
 
 
 class Sent(NamedTuple):
-    """The level and the statements sent for a lock; none where it is refused."""
+    """The level and the statements sent for a lock; none if it is refused."""
 
     level: str | None
     statements: list[str]
 
 
 def name_of(lock: LockOptions) -> str:
-    """Spell the lock as a program does, without ``LockOptions.``."""
+    """Write the lock as a program does, without ``LockOptions.``."""
     return " | ".join(member.name or "" for member in LockOptions if member & lock) or "None_"
 
 
@@ -104,7 +104,7 @@ def _as_on_a_page(statement: str) -> str:
 
 
 def first_screen() -> Iterator[str]:
-    """Yield the databases, and what the two locks are made of."""
+    """Yield the databases, with the SQL of the two locks."""
     yield "| | `ForUpdate` | `SharedRead` | [tests have run on](docs/versions-tested.md) |"
     yield "|---|---|---|---|"
     for database, product in PRODUCTS.items():
@@ -118,7 +118,7 @@ def _run_on(database: str, product: str) -> str:
 
 
 def lock_options() -> Iterator[str]:
-    """Yield what each LockOptions is made of on each database."""
+    """Yield the SQL of each LockOptions on each database."""
     yield "| `LockOptions.` | On | Implementation |"
     yield "|---|---|---|"
     for lock in LOCKS:
@@ -127,7 +127,7 @@ def lock_options() -> Iterator[str]:
 
 
 def _rows(title: str, lock: LockOptions, seconds: float | None = None) -> Iterator[str]:
-    """Yield a row for the databases that do the same; the first has the title."""
+    """Yield a row for databases with the same result; the first row has the title."""
     same: dict[str, list[str]] = {}
     for database, product in PRODUCTS.items():
         same.setdefault(_cell(database, lock, seconds), []).append(product)
@@ -138,7 +138,7 @@ def _rows(title: str, lock: LockOptions, seconds: float | None = None) -> Iterat
 
 
 def _cell(database: str, lock: LockOptions, seconds: float | None = None) -> str:
-    """Name what makes the lock: the isolation level, the statement before it, the words in the SELECT."""
+    """Name the parts of the lock: the isolation level, the statement before it, the words in the SELECT."""
     reported = _statements_of(database, lock, _takes(lock, seconds))
     if not reported.statements:
         return "LockNotSupported"
@@ -150,12 +150,12 @@ def _cell(database: str, lock: LockOptions, seconds: float | None = None) -> str
         if not _ASKS.match(statement) and not _SETS_LEVEL.match(statement):
             words.append(_brief(statement))
         if statement == "BEGIN IMMEDIATE":
-            break  # SQLite's lock is there
+            break  # SQLite holds its lock already
     return ", ".join(words) or "plain read"
 
 
 def _added_to_plain(database: str, statement: str) -> list[str]:
-    """Return what the locking SELECT has more than the plain one."""
+    """Return the words that the locking SELECT adds to the plain SELECT."""
     (plain,) = _statements_of(database, LockOptions.None_, _takes(LockOptions.None_)).statements
     columns = plain[: plain.index(" FROM")].removeprefix("SELECT ")
     where = re.escape(plain[plain.index("WHERE") : plain.index(" = ")])
@@ -165,12 +165,12 @@ def _added_to_plain(database: str, statement: str) -> list[str]:
 
 
 def _brief(statement: str) -> str:
-    limit = re.search(r"'\d+ms'", statement)  # of PostgreSQL, in a parameter
+    limit = re.search(r"'\d+ms'", statement)  # PostgreSQL's, in a parameter
     return f"`set_config('lock_timeout', {limit[0]}, true)`" if limit else f"`{statement}`"
 
 
 def sent_to(database: str) -> Iterator[str]:
-    """Yield what one database is sent for each lock, statement by statement."""
+    """Yield the statements that one database receives for each lock."""
     yield "```sql"
     once = [sql for sql in _LOCKED[0][1](database) if sql.startswith(_ONCE)]
     if once:
@@ -252,7 +252,7 @@ PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
 
 
 def current(names: Iterable[str]) -> dict[str, str]:
-    """Return the text of these parts, as it has to be today."""
+    """Return the current text of these parts."""
     return {name: "".join(f"{line}\n" for line in PARTS[name]()) for name in names}
 
 

@@ -1,6 +1,6 @@
-"""The edit screen of docs/check-outs.md in a real browser: what its users see, in each state of the page.
+"""The edit screen of docs/check-outs.md in a real browser: the user's view in each state of the page.
 
-The clock of the pages is the test's: it goes forward by minutes at once.  That of the database goes as it does.
+The test controls the clock of the pages, and moves it by minutes at once.  The clock of the database runs normally.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
 def program(folder: Path) -> dict[str, Any]:
-    """Run the page up to the program, and return what it has defined."""
+    """Run the page up to the program, and return its definitions."""
     found: dict[str, Any] = {}
     for block in blocks_of(PAGE):
         if block.language == "python":
@@ -70,14 +70,13 @@ class Shop:
         route.fulfill(status=got.status_code, headers=dict(got.headers), body=got.content)
 
     def new_order(self) -> int:
-        """Store an order with a total of 5; return its number."""
         number = next(self.numbers)
         with self.names["Session"].begin() as session:
             session.add(self.names["Order"](id=number, total=5))
         return number
 
     def opens(self, order: int, user: str) -> Any:
-        """Let a user open the order in a window."""
+        """Open the order in a window, as a user."""
         page = self.context.new_page()
         page.set_default_timeout(20_000)
         page.clock.install()
@@ -101,7 +100,7 @@ class Shop:
             return session.checkout_of(self.names["Order"], order)
 
     def expire(self, order: int) -> None:
-        """Let the time of the check-out be over."""
+        """Make the check-out expire."""
         table = self.names["table"]
         with self.names["engine"].begin() as connection:
             (row,) = connection.execute(sa.select(table).where(table.c.ident == str(order)))
@@ -132,7 +131,7 @@ def up_again(shop: Shop) -> Iterator[None]:
 
 
 def sees(page: Any, words: str) -> str:
-    """Wait until the user sees these words, a pattern for all of the line; return them."""
+    """Wait until the user sees a line that matches this pattern; return it."""
     line = page.locator("#state", has_text=re.compile(rf"^{words}$"))
     line.wait_for()
     found: str = line.inner_text()
@@ -140,18 +139,18 @@ def sees(page: Any, words: str) -> str:
 
 
 def passes(page: Any, minutes: float) -> None:
-    """Let time pass on the page's clock."""
+    """Advance the page's clock."""
     page.clock.fast_forward(int(minutes * MINUTE))
 
 
 def enters(page: Any, total: str) -> None:
-    """Let the user type a total and save."""
+    """Type a total and save, as a user."""
     page.fill("#total", total)
     page.click("#save")
 
 
 def clock(time: datetime) -> str:
-    """Return a time as the clock on the user's wall has it."""
+    """Return a time as the user's local clock shows it."""
     return f"{time.astimezone(ZoneInfo(ZONE)):%H:%M}"
 
 

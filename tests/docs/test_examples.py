@@ -43,7 +43,7 @@ NOT_LOCKED = "Session.begin() as session:\n        order = await session.get_one
 
 
 def pytest_says(folder: Path, url: sa.URL, *names: str, app: str = FILES["app.py"]) -> str:
-    """Write the files, with this URL in the program, and run pytest with these."""
+    """Write the files, with this URL in the program, and run pytest with these arguments."""
     assert URL in app
     written = {**FILES, "app.py": app.replace(URL, url.render_as_string(hide_password=False))}
     for name, text in written.items():
@@ -114,7 +114,7 @@ NO_PLUGINS = ("-p", "no:cacheprovider", "-p", "no:randomly")
 
 @pytest.fixture
 def shop(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yield a copy of the shop whose tests and load use an empty database; it has none for itself."""
+    """Yield a copy of the shop, whose tests and load use an empty database."""
     pytest.importorskip(
         "fastapi", reason="THE SHOP DID NOT RUN: pip install fastapi uvicorn httpx alembic"
     )
@@ -191,7 +191,7 @@ def test_a_database_that_holds_anything_is_refused(shop: Path, command: tuple[st
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Run ``python -m shop``; give its URL when it answers."""
+    """Run ``python -m shop``; yield its URL once it answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -206,7 +206,7 @@ def served(folder: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_the_readme_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its commands, one after the other, while the shop runs; an order that it had is still there."""
+    """Run its commands in turn while the shop runs; an existing order survives."""
     httpx = pytest.importorskip("httpx", reason="THE SHOP DID NOT RUN: pip install httpx")
     pytest.importorskip("uvicorn", reason="THE SHOP DID NOT RUN: pip install uvicorn")
     for name in ("SHOP_URL", "SHOP_TEST_URL"):
@@ -218,7 +218,7 @@ def test_the_readme_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     commands = [line.partition("#")[0].split() for line in block.splitlines()]
     install, serve, *others = commands
     assert (install[:2], serve) == (["pip", "install"], ["python", "-m", "shop"])
-    waits = httpx.HTTPTransport(retries=7)  # until the server listens; half a minute at most
+    waits = httpx.HTTPTransport(retries=7)  # until the server listens, for at most half a minute
     with served(folder) as url, httpx.Client(base_url=url, transport=waits) as client:
         client.put("/orders/mine", json={"1": 2}).raise_for_status()
         placed = client.get("/orders/mine").json()
@@ -244,7 +244,7 @@ AFTER = "after "
 
 
 def pytest_says_tutorial(folder: Path) -> str:
-    """Run the tests of the folder as the page says, and return the output."""
+    """Run the folder's tests as the page describes, and return the output."""
     done = run_python(folder, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly")
     return done.stdout + done.stderr
 
@@ -265,9 +265,7 @@ def test_each_step_ends_as_the_page_says(tmp_path: Path) -> None:
         for line in block.text.splitlines():
             assert re.search(rf"\b{re.escape(line)}\b", said), f"{block}\n{said}"
         steps += 1
-        with sqlite3.connect(
-            shop
-        ) as connection:  # the reader's own order is not the tests' business
+        with sqlite3.connect(shop) as connection:  # the tests ignore the reader's own order
             connection.execute("INSERT OR IGNORE INTO orders (id, total) VALUES (42, 1)")
             assert connection.execute("SELECT * FROM orders").fetchall() == [(42, 1)]
         connection.close()
@@ -287,7 +285,7 @@ Session = Actor[LockingSession]
 
 
 class AcmeDialect(PGDialect_psycopg):
-    """PostgreSQL under another name, by which no strategy is built in."""
+    """PostgreSQL under another name, which no built-in strategy supports."""
 
     name = "acme"
     supports_statement_cache = True
@@ -298,7 +296,7 @@ registry.register("acme", __name__, "AcmeDialect")
 
 @pytest.fixture
 def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Install the package that the page shows, its class and its entry point; give its name."""
+    """Install the package from the page, with its class and its entry point; yield its name."""
     (smallest,) = (
         block.text for block in blocks_of(PAGE_ADDING_DIALECT) if block.name == "smallest"
     )
@@ -317,7 +315,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def session_factory(
     database: Database, acme: str, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], LockingSession]:
-    """Make sessions on the tables of tests/support/models.py, in the database by its other name."""
+    """Make sessions on the tables of tests/support/models.py, in the database under its other name."""
     database.create(Base.metadata)
     with database.engine().begin() as connection:
         refill(connection)

@@ -1,4 +1,4 @@
-"""The README in the built package has no relative link, and is otherwise the README."""
+"""The README in the built package has no relative links, and is otherwise the README."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.docs.pages import ROOT, links, text_of
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel as an installer does: pip downloads what the build needs."""
+    """Build the wheel as an installer does: pip downloads the build requirements."""
     if not (ROOT / "sa_doclock").is_dir():
         pytest.skip("the tests run on an installed package, whose sources are not here")
     folder = tmp_path_factory.mktemp("dist")
@@ -53,13 +53,13 @@ def test_the_links_lead_to_the_files_of_the_release(wheel: Path) -> None:
     raw = source.replace("https://github.com/", "https://raw.githubusercontent.com/")
     text = description(wheel)
     assert f"]({raw}/v{version}/docs/pictures/lost-update.svg)" in text
-    # Without the addresses it is the README
+    # Without the addresses, it equals the README
     text = text.replace(f"]({source}/blob/v{version}/", "](").replace(f"]({raw}/v{version}/", "](")
     assert text.strip() == text_of("README.md").strip()
 
 
 def test_every_address_of_the_project_is_that_of_the_errors() -> None:
-    """Only the files that CONTRIBUTING.md lists have it, and all of them the same."""
+    """Only the files that CONTRIBUTING.md lists contain the address, and all of them the same."""
     host = REPOSITORY.rpartition("/")[0]
     found = {
         path.relative_to(ROOT).as_posix(): set(re.findall(rf"{re.escape(host)}/[\w-]*", text))
@@ -98,7 +98,7 @@ def test_both_distributions_have_one_version() -> None:
 
 
 def _texts() -> Iterator[tuple[Path, str]]:
-    """Yield the files of the checkout that are read by people or programs."""
+    """Yield the files of the checkout that people or programs read."""
     kinds = {".cfg", ".ini", ".json", ".md", ".py", ".toml", ".yml", ""}
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [one for one in folders if one == ".github" or one[0] != "."]

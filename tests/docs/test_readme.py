@@ -51,13 +51,13 @@ OUTPUT_OF = "output of "
 
 
 def samples_on(page: str) -> list[Block]:
-    """Return the samples of a page that are to be run."""
+    """Return the samples of a page to run."""
     blocks = [b for b in BLOCKS if (b.page, b.language) == (page, "python")]
     return [b for b in blocks if not b.not_run and not b.is_file]
 
 
 def programs() -> dict[Block, Block]:
-    """Return the samples whose output is on their page, with that output."""
+    """Return the samples whose output the page shows, with that output."""
     named = {(block.page, block.name): block for block in BLOCKS if block.name}
     return {
         named[page, name.removeprefix(OUTPUT_OF)]: output
@@ -73,7 +73,7 @@ WITH_LIBRARY = sorted({(block.page, name) for block, name in LIBRARY.items() if 
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Give the samples of a page a module and a folder of their own."""
+    """Provide a module and a folder for the samples of a page."""
     page = ModuleType("sample_page")
     monkeypatch.setitem(sys.modules, page.__name__, page)
     monkeypatch.chdir(tmp_path)
@@ -94,7 +94,7 @@ def forget_classes(kept: Collection[Mapper[Any]]) -> None:
 
 
 def to_run(page: str, library: str | None = None) -> list[Block]:
-    """Return the samples of a page that need no library, and those that need this one."""
+    """Return the samples of a page that need no library, and those that need this library."""
     return [block for block in in_order(samples_on(page)) if LIBRARY[block] in (None, library)]
 
 
@@ -170,7 +170,7 @@ def test_the_commands_of_a_page_exist(block: Block) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if generated_parts(page)])
 def test_the_tables_of_a_page_are_those_of_the_code(page: str) -> None:
-    """After a change that is meant: python -m tests.docs.tables."""
+    """After an intended change: python -m tests.docs.tables."""
     parts = generated_parts(page)
     assert parts == current(parts)
 
@@ -190,7 +190,7 @@ def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
         assert not anchor or anchor in headings(target.read_text(encoding="utf-8")), link
 
 
-#: What CONTRIBUTING.md and the page on dialects name besides what users import.
+#: Names in CONTRIBUTING.md and the page on dialects that users do not import.
 INTERNAL = {
     *("LockCall", "LockPlan", "LockRequest", "LockTarget"),
     *("LockMonitoring", "LockStatements", "LockStrategy", "LockWaits"),
@@ -235,7 +235,7 @@ def test_the_address_in_the_text_of_each_error_leads_to_its_row() -> None:
         kind
         for kind in vars(sa_doclock).values()
         if isinstance(kind, type) and issubclass(kind, sa_doclock.DocLockError)
-        if kind not in (sa_doclock.DocLockError, sa_doclock.LockFailed)  # raised by nobody
+        if kind not in (sa_doclock.DocLockError, sa_doclock.LockFailed)  # never raised
     ]
     assert len(raised) > 10
     for kind in raised:
@@ -246,7 +246,7 @@ def test_the_address_in_the_text_of_each_error_leads_to_its_row() -> None:
 
 
 def test_each_error_text_says_what_to_do() -> None:
-    """A text that cannot say it has its cure in tests/docs/error_texts.py."""
+    """A text without a cure has its cure in tests/docs/error_texts.py."""
     assert error_texts.without_cure() == []
     assert error_texts.unused_cures() == []
 

@@ -1,4 +1,4 @@
-"""The docstrings of the API reference: each public function has an example, which runs; times have a unit."""
+"""The docstrings of the API reference: each public function has an example that runs; times have a unit."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ with Session.begin() as session:
 session = Session()
 """
 
-#: These examples need a server, or a finding of an audit: they are only compiled.
+#: These examples need a server, or a finding of an audit: the test only compiles them.
 NOT_RUN = {
     "async_lock_waits",
     "lock_waits",
@@ -100,7 +100,7 @@ def example_of(name: str) -> str:
 
 
 def test_each_public_function_has_an_example() -> None:
-    """Methods of a returned object, as of a Lease, are in the example of the function that returns it."""
+    """The example of the returning function covers the methods of a returned object, such as a Lease."""
     assert [name for name in functions() if not example_of(name)] == []
 
 
@@ -124,7 +124,7 @@ def test_its_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         names["engine"].dispose()
         names[
             "Base"
-        ].registry.dispose()  # else a class may be collected before one that refers to it
+        ].registry.dispose()  # otherwise Python may collect a class before one that refers to it
 
 
 def test_each_time_has_its_unit() -> None:

@@ -1,4 +1,4 @@
-"""The site: it builds strictly, every public name is in it, and a browser shows it without an error."""
+"""The site builds strictly, contains every public name, and shows in a browser without an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 METHODS = [name for name in public_names() if name.startswith("LockingSession.")]
 
-# Of what a page shows: how much wider than the screen it is, pictures, links, the size of its words.
+# Measures of a page: its excess width over the screen, pictures, links, the size of its words.
 LOOK = """() => ({
     wider: document.documentElement.scrollWidth - window.innerWidth,
     broken: [...document.images].filter(image => !image.naturalWidth).map(image => image.src),
@@ -34,17 +34,17 @@ LOOK = """() => ({
 })"""
 
 
-# The code that does not fit in its frame.
+# Code that does not fit in its frame.
 CUT_OFF = """() => [...document.querySelectorAll('article pre > code')]
     .filter(code => code.scrollWidth > code.clientWidth).map(code => code.innerText)"""
 
 
-# The tables that are wider than their column, so that a reader has to scroll them sideways.
+# Tables wider than their column, which readers have to scroll sideways.
 WIDE_TABLES = """() => [...document.querySelectorAll('.md-typeset__scrollwrap')]
     .filter(frame => frame.scrollWidth > frame.clientWidth).map(frame => frame.innerText)"""
 
 
-# Asked again and again: the page listens only when its script and the index have been loaded.
+# Repeated: the page listens only after its script and the index load.
 ASK_AND_COUNT = """() => {
     const input = document.querySelector('input.md-search__input');
     input.focus();
@@ -54,7 +54,7 @@ ASK_AND_COUNT = """() => {
 }"""
 
 
-# What people look for, and the recipe that has the answer.
+# Searches, and the recipe that answers each.
 RECIPES = {
     "gapless": "gapless-numbers",
     "stock": "stock",
@@ -65,7 +65,7 @@ RECIPES = {
 }
 
 
-#: What people look for, and the pages of which one has to be among the first three results.
+#: Searches, and the pages of which at least one must be among the first three results.
 QUESTIONS = {
     "database is locked": ["sqlite.html"],
     "advisory lock": ["named-locks.html"],
@@ -84,7 +84,7 @@ QUESTIONS = {
     "multi-tenant": ["recipes/tenants.html"],
 }
 
-#: The pages of the first three results, once there are any.
+#: The pages of the first three results, once there are results.
 FIRST_THREE = """words => {
     const input = document.querySelector('input.md-search__input');
     input.focus();
@@ -95,7 +95,7 @@ FIRST_THREE = """words => {
 }"""
 
 
-# Whether a recipe is among the results that the page shows first.
+# Whether a recipe is among the first results.
 ASK_FOR_A_RECIPE = """([words, recipe]) => {
     const input = document.querySelector('input.md-search__input');
     input.focus();
@@ -117,7 +117,7 @@ class _Ids(HTMLParser):
 
 
 def test_every_public_name_is_described_and_has_its_version() -> None:
-    """A new name belongs into docs/site/since.json, and on a page of docs/api."""
+    """A new name belongs in docs/site/since.json, and on a page of docs/api."""
     names, pages = public_names(), described()
     assert sorted(names) == sorted(since())
     missing = [n for n in names if n not in pages and not n.startswith("LockingSession.")]
@@ -155,7 +155,7 @@ def pages_of(site: Path) -> list[str]:
 def test_nothing_comes_from_another_server(site: Path) -> None:
     for page in pages_of(site):
         text = (site / page).read_text(encoding="utf-8")
-        text = re.sub(r'<link rel="canonical"[^>]*>', "", text)  # an address, which nothing loads
+        text = re.sub(r'<link rel="canonical"[^>]*>', "", text)  # an address, not loaded
         loaded = re.findall(r'<(?:script|img|link|iframe|source)[^>]+(?:src|href)="([^"]+)"', text)
         assert [one for one in loaded if re.match(r"(https?:)?//", one)] == [], page
 
@@ -164,7 +164,7 @@ def test_nothing_comes_from_another_server(site: Path) -> None:
 @pytest.mark.exhaustive
 def test_the_reference_has_each_name_with_its_version(site: Path) -> None:
     html = "".join(path.read_text(encoding="utf-8") for path in site.glob("api/*.html"))
-    assert "doc-symbol-module" not in html  # a module in place of the function of its name
+    assert "doc-symbol-module" not in html  # a module in place of the function with its name
     found = dict(
         re.findall(
             r'<h\d id="sa_doclock\.([\w.]+)" class="doc doc-heading">'
@@ -205,13 +205,13 @@ def test_llms_txt_lists_the_pages_and_llms_full_txt_has_their_text(site: Path) -
     assert listed[:2] == ["index.html", "tutorial.html"]  # in the order of the navigation
     full = (site / "llms-full.txt").read_text()
     assert [page for page in pages if f"\n{DOCS}/{page}\n" not in full] == []
-    assert "\n::: " not in full  # the docstring stands in its place
+    assert "\n::: " not in full  # replaced by the docstring
     for name in METHODS:
         docstring = inspect.getdoc(operator.attrgetter(name)(sa_doclock)) or ""
         assert docstring in full, name
 
 
-#: Of a docstring: where its list of parameters, results and errors begins; a reference.
+#: In a docstring: the start of its list of parameters, results and errors; a reference.
 _FIELD = re.compile(r"^:\w[^`:]*:", re.MULTILINE)
 _REFERENCE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
 
@@ -235,12 +235,12 @@ class _Words(HTMLParser):
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a docstring, less its marks."""
+    """Return the words of a docstring, without its markup."""
     return re.findall(r"\w+", _REFERENCE.sub(r"\1", text))
 
 
 def is_part_of(words: list[str], shown: list[str]) -> bool:
-    """Return whether a page shows these words in a row."""
+    """Return whether a page shows these words in sequence."""
     return f" {' '.join(words)} " in f" {' '.join(shown)} "
 
 
@@ -285,7 +285,7 @@ def test_a_browser_shows_every_page(site: Path, url: str, tmp_path: Path) -> Non
 
 
 def _failed(request: Any) -> list[str]:
-    aborted = request.failure == "net::ERR_ABORTED"  # by going on to the next page
+    aborted = request.failure == "net::ERR_ABORTED"  # by moving to the next page
     return [] if aborted else [f"{request.failure}: {request.url}"]
 
 
@@ -353,7 +353,7 @@ def test_the_search_finds_each_recipe(url: str, tmp_path: Path) -> None:
     with chromium(tmp_path, viewport=DESKTOP) as context:
         page = context.pages[0]
         for asked in RECIPES.items():
-            page.goto(urljoin(url, "index.html"))  # again: no result is of an earlier question
+            page.goto(urljoin(url, "index.html"))  # drops earlier results
             page.wait_for_function(ASK_FOR_A_RECIPE, arg=[*asked], polling=1000, timeout=30_000)
 
 
@@ -364,7 +364,7 @@ def test_the_search_finds_the_page_of_each_question(url: str, tmp_path: Path) ->
     with chromium(tmp_path, viewport=DESKTOP) as context:
         page = context.pages[0]
         for words, pages in QUESTIONS.items():
-            page.goto(urljoin(url, "index.html"))  # again: no result is of an earlier question
+            page.goto(urljoin(url, "index.html"))  # drops earlier results
             options: Any = {"arg": words, "polling": 500, "timeout": 30_000}
             found = page.wait_for_function(FIRST_THREE, **options).json_value()
             if not any(path.endswith(f"/{name}") for path in found for name in pages):

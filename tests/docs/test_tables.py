@@ -1,4 +1,4 @@
-"""The parts of the pages that programs write: tables, queries, pictures, evidence."""
+"""The generated parts of the pages: tables, queries, pictures, evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.rows import rows
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb", "sqlite")
 def test_the_idioms_are_what_the_database_makes_of_them(database: Database) -> None:
-    """After a change that is meant: the commands in tests/docs/idioms.py."""
+    """After an intended change: the commands in tests/docs/idioms.py."""
     engine = database.engine(**idioms.options_of(database.name))
     database.create(idioms.Base.metadata)
     assert idioms.measure(engine) == idioms.figures()[database.name]
@@ -39,8 +39,8 @@ def test_the_page_has_22_idioms() -> None:
 PAGE = "docs/mssql.md"
 CLAIMS_PAGE = "tests/sql/evidence.md"
 TESTS = ROOT / "tests"
-#: What each file under tests/ is evidence of, by the beginning of its path; what is not here is
-#: of the live suite.
+#: The kind of evidence of each file under tests/, by the beginning of its path; other files belong to
+#: the live suite.
 LETTERS = {
     "sql/test_golden.py": "T",
     "sql/test_mssql_migrations.py": "T",
@@ -63,7 +63,7 @@ class Claim(NamedTuple):
 
     @property
     def files(self) -> list[str]:
-        """The tests that it names."""
+        """The test files that the claim names."""
         return _FILE.findall(self.where)
 
 
@@ -139,7 +139,7 @@ def test_what_nobody_has_seen_is_reported(unseen: str) -> None:
 # --------------------------------------------------------------------------------------------------
 # The queries on the page of a database run on that database.
 
-# The pages say "orders", which somebody's own database may have: tests drop what they create.
+# The pages use "orders", which a real database may contain: tests drop their tables.
 TABLE = "lk_order_of_the_docs"
 
 
@@ -160,14 +160,14 @@ def test_the_queries_of_its_page_run(database: Database) -> None:
 
 
 def words_of(svg: str) -> list[str]:
-    """Return the texts of a picture: how rich draws them may differ from release to release."""
+    """Return the texts of a picture: rich's drawing may differ between releases."""
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
     return html.unescape(" ".join(texts)).replace("\N{NO-BREAK SPACE}", " ").split()
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_up_to_date(name: str) -> None:
-    """After a change that is meant: python -m tests.docs.pictures."""
+    """After an intended change: python -m tests.docs.pictures."""
     words = words_of(path_of(name).read_text(encoding="utf-8"))
     assert words == words_of(svg_of(name))
     written = path_of(name).read_text(encoding="utf-8")
@@ -178,7 +178,7 @@ def test_a_picture_is_up_to_date(name: str) -> None:
 
 @pytest.mark.parametrize("name", timelines())
 def test_a_time_line_is_up_to_date(name: str) -> None:
-    """After a change that is meant: python -m tests.docs.pictures."""
+    """After an intended change: python -m tests.docs.pictures."""
     assert path_of(name).read_text(encoding="utf-8") == drawn(name)
 
 
@@ -188,7 +188,7 @@ def test_the_words_of_a_time_line_have_room(name: str) -> None:
         assert len(panel.title) <= 48
         assert all(len(step.text) <= 25 for step in panel.steps)
         columns = range(len(panel.names))
-        for column in columns:  # nothing lies on another step of its session
+        for column in columns:  # no label overlaps another step of its session
             steps = sorted((s.at, s.at + s.rows) for s in panel.steps if s.session == column)
             assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(steps))
 

@@ -1,4 +1,4 @@
-"""The controller of pytest-xdist: messages, reports, and who gets which test."""
+"""The controller of pytest-xdist: messages, reports, and the distribution of tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.reliability.record import as_json, from_json
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Note which servers are started, and start none."""
+    """Record the requested servers without starting them."""
     noted: list[str] = []
 
     def find_servers(names: Iterable[str]) -> dict[str, Server | Missing]:
@@ -80,7 +80,7 @@ def test_workers_can_connect_while_the_servers_of_another_are_started(
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Find servers of this run, which may be killed; note which others are started, and start none."""
+    """Find this run's servers, which may be killed; record requests for others without starting them."""
     noted: list[str] = []
 
     def find_servers(names: Iterable[str]) -> dict[str, Server | Missing]:
@@ -129,7 +129,7 @@ def test_few_tests_have_one_server() -> None:
 
 def test_a_server_by_url_is_the_only_one(started: list[str]) -> None:
     found = Controller().find(["postgresql", "postgresql/2"])
-    assert started == ["postgresql"]  # found without a way to kill it, as those of others are
+    assert started == ["postgresql"]  # found without a way to kill it, like other people's servers
     assert found.keys() == {"postgresql"}
     assert server_of("postgresql", "tests/test_1.py", found) == "postgresql"
 
@@ -224,7 +224,7 @@ GROUPS = {
 
 
 class Worker:
-    """Keeps what it is given."""
+    """Records every call."""
 
     shutting_down = False
     gateway = SimpleNamespace(id="gw")
@@ -246,7 +246,7 @@ def workers() -> list[Any]:
 
 @pytest.fixture
 def scheduling(workers: list[Any]) -> GroupScheduling:
-    """Begin to give the tests to two workers."""
+    """Start to distribute the tests to two workers."""
     config: Any = SimpleNamespace(
         getvalue=lambda _: ["popen"] * len(workers), option=SimpleNamespace(loadscopereorder=True)
     )
@@ -259,7 +259,7 @@ def scheduling(workers: list[Any]) -> GroupScheduling:
 
 
 def run_all(scheduling: GroupScheduling, worker: Any, *, done: int = 0) -> list[str]:
-    """Have a worker run what it is given, and return the names of it."""
+    """Make a worker run its tests, and return their names."""
     while done < len(worker.given):
         scheduling.mark_test_complete(worker, worker.given[done])
         done += 1
@@ -290,6 +290,6 @@ def test_what_a_worker_leaves_behind_is_run_by_another(
 ) -> None:
     dying, other = workers
     scheduling.mark_test_complete(dying, dying.given[0])
-    assert scheduling.remove_node(dying) == names(dying)[1]  # xdist reports that it has crashed
+    assert scheduling.remove_node(dying) == names(dying)[1]  # xdist reports that it crashed
     assert not scheduling.tests_finished
     assert {*run_all(scheduling, other)} == {*GROUPS} - {names(dying)[0]}

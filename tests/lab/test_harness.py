@@ -1,4 +1,4 @@
-"""The tests' own tools, proved with SQLAlchemy alone: no lock of sa_doclock is in play here."""
+"""The tests' own tools, tested with SQLAlchemy alone, without sa_doclock's locks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Base(DeclarativeBase):
 
 
 class Row(Base):
-    """Something to lock."""
+    """A row to lock."""
 
     __tablename__ = "harness_row"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -28,7 +28,7 @@ class Row(Base):
 
 @pytest.fixture
 def session_factory(database: Database) -> Callable[[], Session]:
-    """Make plain sessions, on a table with the rows 1 and 2."""
+    """Make plain sessions on a table with rows 1 and 2."""
     database.create(Base.metadata)
     factory = sessionmaker(database.engine())
     with factory.begin() as session:
@@ -37,7 +37,7 @@ def session_factory(database: Database) -> Callable[[], Session]:
 
 
 def lock(session: Session, ident: int = 1, *, shared: bool = False) -> None:
-    """Lock one row by hand, as the first statement of the transaction."""
+    """Lock one row by hand, in the first statement of the transaction."""
     dialect = session.get_bind().dialect.name
     if dialect == "sqlite":
         session.connection().exec_driver_sql("BEGIN IMMEDIATE")
@@ -50,12 +50,12 @@ def lock(session: Session, ident: int = 1, *, shared: bool = False) -> None:
 
 
 def lock_shared(session: Session) -> None:
-    """Lock row 1 so that others can do the same."""
+    """Lock row 1 with a shared lock."""
     lock(session, shared=True)
 
 
 def commit(session: Session) -> None:
-    """Let go of every lock."""
+    """Release every lock."""
     session.commit()
 
 
@@ -194,7 +194,7 @@ THINGS = sa.Table(
     sa.Column("more", sa.JSON),
 )
 ROWS = [(1, "it's", {"a": 'b"c'}), (2, "new", [])]
-#: What a test may leave behind.
+#: Things that a test may leave behind.
 LEFT = {
     "nothing": [],
     "other rows": [THINGS.delete(), THINGS.insert().values(id=7)],
@@ -225,7 +225,7 @@ def test_the_next_test_finds_the_rows(
     with engine.begin() as connection:
         for statement in left:
             connection.execute(statement)
-    engine.dispose()  # of SQLite, the next test has another file
+    engine.dispose()  # with SQLite, the next test uses another file
     kept.put_rows(database)
     with engine.connect() as connection:
         found = connection.execute(sa.select(THINGS).order_by(THINGS.c.id)).all()

@@ -1,4 +1,4 @@
-"""--pairwise: what is in the selection, that it depends on the items alone, and that little is."""
+"""--pairwise: the selection is complete, depends only on the items, and is small."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ INNODB = {"mysql", "mariadb"}
 def databases_of_tests(
     path: Path, *marks: pytest.Mark, tests: int, own_logic: bool = False
 ) -> dict[str, set[str]]:
-    """Return the databases that are selected for each of these tests of one file, all alike."""
+    """Return the selected databases of these tests, which are identical tests of one file."""
     items: list[Any] = [
         SimpleNamespace(
             nodeid=f"{path.name}::test_{test}[{database}]",
@@ -135,7 +135,7 @@ def test_a_test_that_names_one_of_the_two_is_on_both(
 
 
 def items_of_three(path: Path, values: list[Any], *marks: pytest.Mark) -> list[Any]:
-    """Return the items of a test with three parameters, which have all of these values."""
+    """Return the items of a test with three parameters that have all of these values."""
     return [
         SimpleNamespace(
             nodeid=f"test_any.py::test_any[{number}]",
@@ -158,7 +158,7 @@ def test_values_that_do_not_depend_on_each_other_have_no_pairs(tmp_path: Path) -
 
 
 def test_values_that_cannot_be_hashed_have_pairs_too(tmp_path: Path) -> None:
-    """They are the same where they are the same object, whatever number pytest gives them in an item."""
+    """Values are the same if they are the same object, whatever number pytest gives them in an item."""
     values: list[list[object]] = [[], [], [], [], []]
     selected: Any = select(items_of_three(tmp_path, values), lambda _: False)
     assert len(values) ** 2 <= len(selected) <= 2 * len(values) ** 2

@@ -1,4 +1,4 @@
-"""Whoever waits is informed for what: by make, by downloads, and by a test run that prints no result."""
+"""Waits report their reason: in make, in downloads, and in a test run that prints no result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOON = 0.01  # seconds
 
 
 class Terminal:
-    """Keeps the lines that are said, and tells when there are enough."""
+    """Keeps the printed lines, and reports when there are enough."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -173,7 +173,7 @@ OLD, OURS, NEW = (3, 9, 18), sys.version_info[:3], (3, 99, 0)
 
 
 def made_by(folder: Path, version: tuple[int, ...] | None, *, runs: bool = True) -> Path:
-    """Make what a virtual environment of this version looks like."""
+    """Create the layout of a virtual environment of this version."""
     (folder / "bin").mkdir(parents=True)
     if version is not None:
         (folder / "pyvenv.cfg").write_text(f"home = /x\nversion = {'.'.join(map(str, version))}\n")
@@ -192,7 +192,7 @@ def made_by(folder: Path, version: tuple[int, ...] | None, *, runs: bool = True)
         (NEW, True, True, False),
         (OLD, False, True, False),
         (OLD, True, True, False),
-        (None, False, True, True),  # one that is not made yet: venv makes it
+        (None, False, True, True),  # without an existing environment, venv creates it
     ],
 )
 def test_an_environment_that_does_not_fit_is_made_anew(

@@ -1,4 +1,4 @@
-"""The proof's page, on databases that can be had; and what it says where there is none."""
+"""The proof's page, on available databases; and its text without any."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_questions_are_answered_by_the_server(database: Database) -> None:
     assert "And with the index? | yes | no: that index is not enough" in answers
     assert "1000 in " in answers
     assert "Could not be run" not in answers
-    if database.name == "postgresql":  # whose pages tell
+    if database.name == "postgresql":  # only its pages report this
         assert "savepoint release the locks taken in it? | yes |" in answers
         assert "only changed? | yes |" in answers
         assert "change of that index's column? | no |" in answers

@@ -1,4 +1,4 @@
-"""Whoever starts the servers of docker-compose.yml by hand, and CI, gives the tests these URLs."""
+"""CI, and anyone who starts the servers of docker-compose.yml by hand, gives the tests these URLs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_compose_file_tells_how_to_reach_what_it_starts(name: str) -> None:
 
 
 class Docker:
-    """An engine without images, in place of the program.
+    """A container engine without images, in place of the program.
 
     :ivar ran: the commands that would have changed something.
     """
@@ -111,7 +111,7 @@ def test_the_scripts_of_mariadb_are_where_it_says(tmp_path: Path) -> None:
 ROOT_REQUIRED = Path(__file__).parents[2]
 ABSENT = ("standby", "galera", "group-replication", "pgbouncer", "pgpool")
 
-#: One test, or a few, for each; the second for a standby is one of the locking suite.
+#: One or a few tests for each; the second for a standby belongs to the locking suite.
 TESTS = (
     "tests/reliability/failover",
     "tests/reliability/cluster/test_aborted_holder.py",

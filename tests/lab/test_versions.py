@@ -1,4 +1,4 @@
-"""No version is claimed that was not run: the README, pyproject.toml and check_database()."""
+"""Every claimed version was run: in the README, pyproject.toml and check_database()."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.rows import rows
 
 RESULTS = load()
 PYPROJECT = text_of("pyproject.toml")
-#: Packages of pyproject.toml that lock nothing, or that no server is here for.
+#: Packages of pyproject.toml that lock nothing, or that have no server here.
 NO_COMPONENTS = {"tenacity", "pyodbc", "alembic", "opentelemetry-api", "typer", "rich", "pytest"}
 
 
@@ -44,7 +44,7 @@ def test_nothing_has_failed(result: Result) -> None:
 
 def test_the_table_has_a_row_for_each_component_that_was_run() -> None:
     assert len([*table()]) == len(RESULTS) + 2
-    assert RESULTS  # the text of the page is compared with it by tests/docs/test_readme.py
+    assert RESULTS  # tests/docs/test_readme.py compares the page's text with it
 
 
 def test_each_python_of_the_classifiers_was_run() -> None:
@@ -91,7 +91,7 @@ def test_the_oldest_and_the_newest_of_each_driver_was_run() -> None:
     ],
 )
 def test_what_is_older_is_reported(product: str, checks: ModuleType, oldest: str) -> None:
-    """By check_database(): tests/sql/test_doctor.py and tests/integration/doctor."""
+    """check_database() reports it: tests/sql/test_doctor.py and tests/integration/doctor."""
     assert getattr(checks, oldest)[:2] >= releases(product)[0]
 
 
@@ -157,8 +157,8 @@ def fake(
 ) -> None:
     """Replace the runs.
 
-    :param ours_again: what fails on our sessions in the second run; None for the same.
-    :param collected: False where pytest finds no test in a second run.
+    :param ours_again: the failures on our sessions in the second run; None for the same.
+    :param collected: False if pytest finds no test in a second run.
     """
 
     def run(
@@ -195,7 +195,7 @@ def test_what_is_listed_and_passes_is_reported(
     fake(monkeypatch, [*DIFFERENCES][2:], [], passed=[LISTED])
     assert compat.check("x", SUITE, (), 1) == []
     reported = re.findall("listed as a difference, and has passed: (.*)", capsys.readouterr().out)
-    assert reported == [LISTED]  # and not the second one, which has not run
+    assert reported == [LISTED]  # and not the second, which did not run
 
 
 def test_a_run_in_which_nothing_passes_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,23 +17,23 @@ from tests.support.databases import Database
 CALL = "create_engine("
 Recipe = Callable[..., Any]
 OPTIONS: dict[str, dict[str, Any]] = {
-    "sqlite": {"connect_args": {"timeout": 60}},  # its own limit, 5 s, is short on a busy machine
+    "sqlite": {"connect_args": {"timeout": 60}},  # the default, 5 s, is short if busy
     "mysql": {"isolation_level": "READ COMMITTED"},
     "mariadb": {"isolation_level": "READ COMMITTED"},
 }
 
 
 def text_of_program(page: str) -> str:
-    """Return the program of a recipe, as its page has it."""
+    """Return the program of a recipe from its page."""
     (program,) = (b for b in blocks_of(f"docs/recipes/{page}.md") if b.name == "program")
     return program.text
 
 
 @pytest.fixture
 def recipe(database: Database) -> Iterator[Recipe]:
-    """Return a function that gives the program of a page as a module; its tables are there, and empty.
+    """Return a function that loads the program of a page as a module; its tables exist, empty.
 
-    The pairs of texts replace parts of the program, as what locks by what does not.
+    The pairs of texts replace parts of the program, for example a lock by a plain read.
     """
     made: list[str] = []
 

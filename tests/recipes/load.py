@@ -1,4 +1,4 @@
-"""Many calls at the same time, and processes that are killed."""
+"""Many concurrent calls, and processes that are killed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ROUNDS = 20
 
 
 def at_once(calls: Iterable[Callable[[], Any]], *expected: type[Exception]) -> list[Any]:
-    """Return what each call returned, in their order, or the expected exception that it raised.
+    """Return the result of each call, in order, or the expected exception that it raised.
 
     All threads begin together, in a random order of the calls.
 
-    :raises Exception: whatever else a call raised.
+    :raises Exception: any other error of a call.
     """
     todo = list(calls)
     start = threading.Barrier(min(THREADS, len(todo)), timeout=30)
@@ -51,7 +51,7 @@ def at_once(calls: Iterable[Callable[[], Any]], *expected: type[Exception]) -> l
 
 
 def breaks(load: Callable[[], object], *symptoms: type[Exception]) -> bool:
-    """Return whether the load goes wrong, in one of some rounds."""
+    """Return whether the load goes wrong in at least one of several rounds."""
     wrong: tuple[type[Exception], ...] = (AssertionError, *symptoms)
     for _ in range(ROUNDS):
         try:
@@ -62,19 +62,19 @@ def breaks(load: Callable[[], object], *symptoms: type[Exception]) -> bool:
 
 
 def without(*answers: type[Exception], of: Sequence[Any]) -> list[Any]:
-    """Return the answers that are none of these exceptions."""
+    """Return the answers except these exceptions."""
     return [one for one in of if not isinstance(one, answers)]
 
 
 def start(text: str, url: str, folder: Path) -> subprocess.Popen[bytes]:
-    """Start a program, with this URL in place of the one on its page."""
+    """Start a program, with this URL in place of the page's URL."""
     program = folder / "program.py"
     program.write_text(text.replace("sqlite:///shop.db", url), encoding="utf-8")
     return subprocess.Popen([sys.executable, program.name], cwd=folder, env=python_environment())
 
 
 def run_until_one_ends(text: str, url: str, folder: Path) -> int:
-    """Run workers that kill themselves until one comes to its end; return how many have died."""
+    """Run workers that kill themselves until one finishes; return the number of dead workers."""
     died, ended = 0, False
     while not ended:
         workers = [start(text, url, folder) for _ in range(WORKERS)]

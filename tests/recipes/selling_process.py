@@ -1,6 +1,6 @@
 """A process that sells tickets until it is killed: ``main(PROGRAM, URL, OPTIONS)``.
 
-It tells the number of each ticket on its standard output, once its buyer has it.
+It prints the number of each ticket once its buyer has it.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def load(program: Any) -> None:
         below = sum(p.total for p in found.values() if p.parent_id == project.id)
         assert project.total == project.cost + below
         above = project
-        for _ in found:  # no circle: the root is reached
+        for _ in found:  # no circle: the walk reaches the root
             above = found[above.parent_id] if above.parent_id else above
         assert above.id == project.root_id
     assert sum(found[root].total for root in ROOTS) == 5 * 3 * len(LEAVES)
@@ -156,7 +156,7 @@ def test_without_the_lock_it_goes_wrong(recipe: Recipe) -> None:
 # --------------------------------------------------------------------------------------------------
 # A schema change under load: nobody waits behind a migration that waits.
 
-#: Of the statements of the program: longer than the second of the migration, with a busy machine in mind.
+#: For the program's statements: longer than the migration's one second, to allow for a busy machine.
 PATIENCE = {
     "postgresql": "SET lock_timeout = '8s'",
     "mysql": "SET SESSION lock_wait_timeout = 8",
@@ -191,7 +191,7 @@ def table(database: Database) -> sa.Table:
 
 
 def migrate_under_load(program: Any, database: Database, table: sa.Table) -> None:
-    """Migrate while a report reads the table, and a program writes it."""
+    """Migrate while a report reads the table and a program writes it."""
     paused = threading.Event()
     program.time = SimpleNamespace(sleep=lambda _: paused.set())
     program.patiently.__defaults__ = (100_000, 0.0)
@@ -210,7 +210,7 @@ def migrate_under_load(program: Any, database: Database, table: sa.Table) -> Non
         report.execute(sa.select(table)).all()
         migration = thread.submit(migrate)
         try:
-            paused.wait(3)  # it has waited once; without its limit it waits still
+            paused.wait(3)  # it waited once; without its limit it still waits
             writer.exec_driver_sql(PATIENCE[database.name])
             for _ in range(3):
                 writer.execute(table.update().values(total=table.c.total + 1))
@@ -332,7 +332,7 @@ def load_databases(program: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.not_databases(
     "sqlite", "sqlite-journal"
-)  # their file would be one; the page's own sample has two
+)  # they would share one file; the page's own sample has two
 def test_each_order_is_booked_once(recipe: Recipe) -> None:
     load_databases(recipe("two-databases"))
 

@@ -1,4 +1,4 @@
-"""FastAPI with a check-out: who saves has seen what is stored, and nobody else could save meanwhile."""
+"""FastAPI with a check-out: a user who saves saw the stored data, and nobody else could save in between."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ UNLOCKED = (
 
 
 async def edit(app: Any, user: str) -> int:
-    """Open the form and save one more than it shows; return the status of the last request."""
+    """Open the form and save its value plus one; return the status of the last request."""
     transport = httpx.ASGITransport(app)
     headers = {"Authorization": f"Bearer {user}"}
     async with httpx.AsyncClient(
@@ -107,14 +107,14 @@ def test_without_the_check_out_it_goes_wrong(recipe: Recipe) -> None:
 
 
 def client_of(url: str, user: str) -> Any:
-    """Return a client that waits until the server listens; eight seconds at most."""
+    """Return a client once the server listens, after eight seconds at most."""
     headers = {"Authorization": f"Bearer {user}"}
     waits = httpx.HTTPTransport(retries=5)
     return httpx.Client(base_url=url, headers=headers, transport=waits, timeout=60)
 
 
 def request(client: Any, method: str, path: str, **params: int) -> tuple[Any, bool]:
-    """Return the answer, and whether the request was sent more than once to get it."""
+    """Return the answer, and whether it took more than one request."""
     again, errors = False, 0
     while True:
         try:
@@ -129,13 +129,13 @@ def request(client: Any, method: str, path: str, **params: int) -> tuple[Any, bo
 
 
 def check_out(url: str, ident: int, user: str) -> int:
-    """Return the epoch of a check-out that a server has answered."""
+    """Return the epoch of a check-out from the server's answer."""
     with client_of(url, user) as client:
         return int(request(client, "POST", f"/orders/{ident}/checkout")[0].json()["epoch"])
 
 
 def save_some(url: str, ident: int, user: str) -> int:
-    """Save one more than the form shows, ten times, though servers die; return how often."""
+    """Save the form's value plus one, ten times, while servers die; return the number of saves."""
     saved = 0
     with client_of(url, user) as client:
         while saved < SAVES:
@@ -144,7 +144,7 @@ def save_some(url: str, ident: int, user: str) -> int:
                 continue
             params = {"epoch": form.json()["epoch"], "total": form.json()["total"] + 1}
             answer, again = request(client, "PUT", f"/orders/{ident}", **params)
-            # 409 to a repetition: the first one was committed, and gave the check-out back
+            # A repetition gets 409: the first request committed and returned the check-out
             assert answer.status_code == 200 or (again and answer.status_code == 409)
             saved += 1
     return saved

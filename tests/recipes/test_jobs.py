@@ -217,7 +217,7 @@ send_all(send)
 def arrived(
     recipe: Recipe, database: Database, folder: Path, change: tuple[str, str] = ("", "")
 ) -> tuple[list[str], int]:
-    """Place orders, let workers send and die; return what has arrived, and how many have died."""
+    """Place orders while workers send and die; return the lost messages, and the unexplained duplicates."""
     program = recipe("outbox")
     at_once([partial(program.place_order, f"customer {n}") for n in range(ORDERS)])
     text = text_of_program("outbox")
@@ -280,7 +280,7 @@ def first_leader(program: Any) -> None:
 
 
 def work(program: Any) -> int:
-    """Lead, as if the lease of the one before had expired, and write twice."""
+    """Lead as if the previous leader's lease had expired, and write twice."""
     with program.Session.begin() as session:
         mine = session.take_over(program.Role, "scheduler", program.new_process())
     for text in "first", "second":

@@ -87,7 +87,7 @@ def fill(program: Any) -> None:
 
 
 def booked(program: Any) -> tuple[int, int, int]:
-    """Return how often it is booked: by the balance, the bookings and the receipts."""
+    """Return the number of bookings: by the balance, the bookings and the receipts."""
     with program.Session() as session:
         balance = session.get_one(program.Account, 1).balance
         rows = session.scalar(sa.select(sa.func.count()).select_from(program.Booking))
@@ -171,7 +171,7 @@ def load_idempotency_key(program: Any) -> None:
         program.pay("ann", KEYS[0], 1, AMOUNT_IDEMPOTENCY_KEY + 1)
     assert (
         program.pay("bob", KEYS[0], 1, AMOUNT_IDEMPOTENCY_KEY + 1)["paid"] is False
-    )  # a key of his own
+    )  # a key of their own
 
 
 def test_a_payment_is_done_once(recipe: Recipe) -> None:

@@ -52,7 +52,7 @@ def test_each_ticket_has_a_number_of_its_own(recipe: Recipe) -> None:
 def load_and_kill(
     program: Any, database: Database, text: str, chance: random.Random, processes: int = 2
 ) -> None:
-    """Sell by several processes that are killed; then sell the rest."""
+    """Sell in several processes that are killed; then sell the rest."""
     with program.Session.begin() as session:
         session.merge(program.Concert(id=1, free=MANY, sold=0))
     options = {**OPTIONS.get(database.name, {})}
@@ -74,8 +74,8 @@ def load_and_kill(
         ).one()
     assert free + taken == MANY
     assert free >= 0
-    assert len(sold) == len(set(sold))  # nobody has another's ticket
-    assert max(sold) <= taken  # each ticket that somebody has is sold
+    assert len(sold) == len(set(sold))  # no ticket has two owners
+    assert max(sold) <= taken  # every ticket with an owner counts as sold
     answers = at_once([partial(program.buy_ticket, 1)] * (free + 5), program.SoldOut)
     assert sorted(without(program.SoldOut, of=answers)) == list(range(taken + 1, MANY + 1))
 
@@ -256,7 +256,7 @@ def load_tenants(add: Add) -> None:
 
 
 def load_and_kill_tenants(way: str, program: Any, add: Add, text: str, folder: Path) -> None:
-    """Add by processes that are killed while they hold a row, and by this one, which goes on."""
+    """Add in processes that are killed while they hold a row, and in this process, which continues."""
     folder.mkdir()
     expected = Counter({tenant: add(tenant, 0) for tenant in TENANTS})
     for name, bind in {"shop": program.engine, **program.databases}.items():

@@ -82,7 +82,7 @@ run(work, workers=1)
 def times_done(
     recipe: Recipe, database: Database, folder: Path, change: tuple[str, str] = ("", "")
 ) -> Counter[int]:
-    """Return how often each job was begun and not killed."""
+    """Return how often each job began without being killed."""
     program = recipe("forked-workers")
     with program.Session.begin() as session:
         session.add_all(program.Job() for _ in range(JOBS))
@@ -119,7 +119,7 @@ def test_without_the_claim_it_goes_wrong(
 def saved_by_one_after_another(
     recipe: Recipe, database: Database, folder: Path, text: str
 ) -> list[int]:
-    """Return what is saved of two jobs, each killed once when half of it was sent."""
+    """Return the saved results of two jobs, each killed once after sending half of its work."""
     program = recipe("forked-workers")
     assert start(text + HALF_DONE, database.url, folder).wait(60) == 0
     with program.Session() as session:
@@ -220,7 +220,7 @@ def test_who_is_killed_gives_the_place_back(
     killed = start(text_of_program("limit") + KILLED, database.url, tmp_path)
     assert killed.wait(60) == -signal.SIGKILL
     free = False
-    while not free:  # until the server has noticed
+    while not free:  # until the server notices
         with suppress(program.Busy), program.place_for("bob"):
             free = True
 

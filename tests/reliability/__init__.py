@@ -1,7 +1,7 @@
-"""A table of what was injected and survived: any test adds a row, pytest prints the table.
+"""A table of injected and survived faults: any test adds a row, pytest prints the table.
 
-A test asks for the fixture ``reliability`` and counts in its own row; for the fixture
-``soak``, which says how long it may take; and bears the mark ``soak`` if ``make soak`` runs it.
+A test requests the fixture ``reliability`` and counts in its own row. The fixture ``soak`` sets how
+long it may take. The mark ``soak`` includes the test in ``make soak``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""pytest's side: the option, the fixtures, the table at the end."""
+"""The pytest plugin: the option, the fixtures, the table at the end."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from tests.reliability.record import (
 
 RELIABILITY = pytest.StashKey[Reliability]()
 
-#: An example of tests/reliability/fuzz takes some 4 ms.
+#: An example of tests/reliability/fuzz takes about 4 ms.
 EXAMPLES_PER_SECOND = 80
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--soak-seconds``."""
     parser.addoption(
         "--soak-seconds",
         type=float,
@@ -41,7 +40,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin the table."""
     config.addinivalue_line("markers", "soak: has a long form, which make soak runs")
     config.stash[RELIABILITY] = Reliability()
     if seconds := config.getoption("soak_seconds"):
@@ -51,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def soak(pytestconfig: pytest.Config) -> Soak:
-    """Say how long to go on."""
+    """Return how long to continue."""
     reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
     capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
 
@@ -67,19 +65,19 @@ def soak(pytestconfig: pytest.Config) -> Soak:
 
 @pytest.fixture(scope="session")
 def reliability(pytestconfig: pytest.Config) -> Reliability:
-    """Collect what is injected and what is survived."""
+    """Collect the injected and survived faults."""
     return pytestconfig.stash[RELIABILITY]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Give what a worker of pytest-xdist has collected to the controller."""
+    """Pass the results of a pytest-xdist worker to the controller."""
     if is_worker(session.config):
         worker_output(session.config)["reliability"] = as_json(session.config.stash[RELIABILITY])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add what a worker has collected; nothing comes of one that has crashed."""
+    """Add a worker's results; a crashed worker has none."""
     saved = getattr(node, "workeroutput", {}).get("reliability")
     if saved:
         node.config.stash[RELIABILITY].add(from_json(saved))
@@ -88,7 +86,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    """Print what was collected, and record it."""
+    """Print the results, and record them."""
     found = config.stash[RELIABILITY]
     rows = found.rows()
     record = config.getoption("soak_record")

@@ -1,4 +1,4 @@
-"""The injected faults for each database and their effects, as a terminal and a Markdown page show them."""
+"""The injected faults for each database and their effects, for a terminal and a Markdown page."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from rich.table import Table
 class Row:
     """One fault on one database; a test counts in it while it runs.
 
-    :ivar fault: in the past, as in "backends terminated".
+    :ivar fault: in the past tense, as in "backends terminated".
     :ivar database: the column of the matrix, as in "sqlite-journal".
-    :ivar injected: how often it was done.
-    :ivar acknowledged: updates whose commit had returned, and that were looked for afterwards.
-    :ivar lost: of these, the ones that were not there.
-    :ivar inconsistent: documents that did not add up, or were there in part.
-    :ivar errors: what reached the clients, by the name of its class.
-    :ivar note: what else was measured, for the long form.
+    :ivar injected: the number of injections.
+    :ivar acknowledged: updates whose commit returned, and that the test looked for afterwards.
+    :ivar lost: the acknowledged updates that were missing.
+    :ivar inconsistent: documents with wrong sums, or only partly saved.
+    :ivar errors: the errors that reached clients, by class name.
+    :ivar note: other measurements, for the long form.
     """
 
     fault: str
@@ -42,11 +42,11 @@ class Row:
     note: str = ""
 
     def reached_a_client(self, error: BaseException) -> None:
-        """Count an error that a client was given."""
+        """Count an error that a client received."""
         self.errors[type(error).__name__] += 1
 
     def add(self, other: Row) -> None:
-        """Count in what another row has counted."""
+        """Add another row's counts."""
         self.injected += other.injected
         self.acknowledged += other.acknowledged
         self.lost += other.lost
@@ -56,29 +56,26 @@ class Row:
 
 
 class Reliability:
-    """All rows of a run."""
-
     def __init__(self) -> None:
-        """Begin with none."""
         self._rows: dict[tuple[str, str], Row] = {}
         self.inputs: Counter[str] = Counter()
 
     def row(self, fault: str, database: str) -> Row:
-        """Return the row of this fault on this database; the same one for every test."""
+        """Return the row of this fault on this database; all tests share it."""
         return self._rows.setdefault((fault, database), Row(fault, database))
 
     def fuzzed(self, what: str, inputs: int) -> None:
-        """Count generated inputs that were tried out."""
+        """Count the generated inputs that tests tried."""
         self.inputs[what] += inputs
 
     def add(self, other: Reliability) -> None:
-        """Count in what another process has counted."""
+        """Add another process's counts."""
         for row in other.rows():
             self.row(row.fault, row.database).add(row)
         self.inputs += other.inputs
 
     def rows(self) -> list[Row]:
-        """Return the rows in the order in which they were first asked for."""
+        """Return the rows in the order of their first use."""
         return list(self._rows.values())
 
 
@@ -130,7 +127,7 @@ def _rendered(rows: Sequence[Row], *, by_database: bool) -> str:
 
 
 def listed_errors(errors: Counter[str]) -> str:
-    """Name the classes, the commonest first."""
+    """Name the classes, the most common first."""
     return ", ".join(f"{count:,} {name}" for name, count in errors.most_common())
 
 
@@ -149,7 +146,7 @@ def _say_nothing(_: str) -> None:
 class Soak:
     """The source of every length.
 
-    :ivar seconds: for each server, of all that is done to it; 0 is the short form.
+    :ivar seconds: for all tests of one server; 0 is the short form.
     """
 
     seconds: float = 0
@@ -157,17 +154,16 @@ class Soak:
 
     @property
     def long(self) -> bool:
-        """Return whether this is ``make soak``."""
         return self.seconds > 0
 
     def times(self, *, short: int, long: int) -> int:
-        """Return how often something is to be done, which takes as long as it takes."""
+        """Return how many times to repeat work of any duration."""
         return long if self.long else short
 
     def rounds(self, *, short: int, share: float = 1.0) -> Iterator[int]:
         """Count from 0: ``short`` rounds, or in the long form for this share of the seconds.
 
-        The short form does not look at the clock; the long one goes ``short`` rounds at least.
+        The short form ignores the clock; the long form does at least ``short`` rounds.
         """
         number = 0
         end = time.monotonic() + self.seconds * share
@@ -176,7 +172,7 @@ class Soak:
             number += 1
 
     def progress(self, text: str) -> None:
-        """Say where the test is, past pytest's capture; nothing in the short form."""
+        """Report the test's progress, past pytest's capture; nothing in the short form."""
         if self.long:
             self.say(text)
 
@@ -188,7 +184,7 @@ FILE = Path(__file__).with_name("soaked.json")
 
 
 def save(found: Reliability, path: Path) -> None:
-    """Put these rows in the place of those of the same faults on the same databases."""
+    """Replace the rows of the same faults on the same databases."""
     before = load(path)
     rows = {(row.fault, row.database): row for row in [*before.rows(), *found.rows()]}
     both = Reliability()
@@ -206,7 +202,7 @@ def as_json(found: Reliability) -> dict[str, Any]:
 
 
 def from_json(saved: dict[str, Any]) -> Reliability:
-    """Return the rows and the inputs of :func:`as_json`."""
+    """Return the rows and the inputs from :func:`as_json`."""
     found = Reliability()
     for row in saved["rows"]:
         found.row(row["fault"], row["database"]).add(
@@ -217,13 +213,14 @@ def from_json(saved: dict[str, Any]) -> Reliability:
 
 
 def load(path: Path = FILE) -> Reliability:
-    """Read what was saved; nothing where there is no such file."""
+    """Read the saved results; return none if the file does not exist."""
     return (
         from_json(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else Reliability()
     )
 
 
-#: The beginning of the names of the faults of tests/reliability/failover, which have a page of their own too.
+#: The beginning of the names of the faults of tests/reliability/failover, which also have a page
+#: of their own.
 SEVERAL = "a server of several killed"
 
 
@@ -237,7 +234,7 @@ def in_short() -> Iterator[str]:
 
 
 def failovers() -> Iterator[str]:
-    """Yield the rows in which another server takes the place of one."""
+    """Yield the rows in which another server takes over."""
     yield from long_table(
         [row for row in load().rows() if row.fault.startswith(SEVERAL)]
     ).splitlines()

@@ -1,7 +1,7 @@
-"""The exact SQL, with no server: what is compiled, and what a session sends in which order.
+"""The exact SQL, without a server: how statements compile, and in which order a session sends them.
 
-None of it proves that a row is locked.  It proves that the words are there which, on a real server,
-lock it (tests/integration/locking), and that they come in the right order.
+These tests do not prove that a row is locked.  They prove that a session sends the words that lock
+it on a real server (tests/integration/locking), in the right order.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from tests.sql.servers import serving
 
 @pytest.fixture
 def scripted() -> Iterator[tuple[Engine, Script]]:
-    """Serve one SQL Server to the test."""
+    """Serve a scripted SQL Server to the test."""
     with serving("mssql") as served:
         yield served
 
 
 @pytest.fixture
 def script(scripted: tuple[Engine, Script]) -> Script:
-    """Tell the server what to say; read what was sent to it."""
+    """Yield the server: the test scripts its answers and reads the statements that it received."""
     return scripted[1]
 
 
 @pytest.fixture
 def session(scripted: tuple[Engine, Script]) -> Iterator[LockingSession]:
-    """Open a session on it."""
     with LockingSession(scripted[0]) as session:
         yield session

@@ -1,4 +1,4 @@
-"""A DBAPI that sends nothing, and the script by which it answers."""
+"""A DBAPI that sends nothing, and the script of its answers."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ NOTHING = re.compile(r"\bfalse\b|0 = 1|1 ?!= ?1")
 
 @dataclass
 class Script:
-    """The state of the server: its answers, its refusals, and the statements that were sent.
+    """The state of the server: its answers, its refusals, and the statements that it received.
 
-    Every table has one row, in which every column is 1 unless ``values`` says otherwise.
+    Every table has one row, in which every column is 1 unless ``values`` overrides it.
     """
 
-    handshake: Mapping[str, Any] = field(default_factory=dict)  # by a mark in the SQL
+    handshake: Mapping[str, Any] = field(default_factory=dict)  # by a marker in the SQL
     values: dict[str, Any] = field(default_factory=lambda: {"kind": "lease"})  # by column
-    failures: list[tuple[str, BaseException]] = field(default_factory=list)  # by a mark, once each
+    failures: list[tuple[str, BaseException]] = field(default_factory=list)  # by marker, once each
     sent: list[str] = field(default_factory=list)
 
     @property
     def statements(self) -> list[str]:
-        """All that was sent, but for the question which transaction it is."""
+        """All statements sent, except the question for the transaction's id."""
         return [sql for sql in self.sent if sql != "SELECT CURRENT_TRANSACTION_ID()"]
 
     @property
@@ -49,7 +49,7 @@ class Script:
         return [sql for sql in self.statements if _IN_FRONT.sub("", sql).startswith("SELECT")]
 
     def note(self, sql: str, parameters: Any) -> None:
-        """Write the statement down, one clause a line; or refuse it, as the script says."""
+        """Record the statement, one clause per line, or refuse it, as scripted."""
         plain = _OWN_LABEL.sub(r"\1.\2", sql)
         lines = [" ".join(line.split()) for line in plain.splitlines()]
         text = "\n".join(line for line in lines if line)
@@ -57,7 +57,7 @@ class Script:
         self.fail_at(sql)
 
     def answer(self, sql: str, parameters: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Write the statement down; return names and rows."""
+        """Record the statement; return names and rows."""
         self.note(sql, parameters)
         for mark, value in self.handshake.items():
             if mark in sql:
@@ -75,7 +75,7 @@ class Script:
         return columns, [] if empty else [row]
 
     def fail_at(self, received: str) -> None:
-        """Raise the first failure that waits for this, and forget it."""
+        """Raise the first scripted failure that matches, and remove it."""
         for number, (mark, error) in enumerate(self.failures):
             if mark in received:
                 del self.failures[number]
@@ -83,7 +83,7 @@ class Script:
 
 
 def columns_of(sql: str) -> list[str]:
-    """Return the bare names of what a SELECT reads: ``a.total AS a_total`` is ``total``."""
+    """Return the bare names that a SELECT reads: ``a.total AS a_total`` is ``total``."""
     depth, items, start = 0, [], 0
     text = re.sub(r"/\*.*?\*/|^SELECT\b|\bTOP \S+", " ", " ".join(sql.split()))
     end = len(text)
@@ -122,7 +122,7 @@ _IDLE, _IN_TRANSACTION = 0, 2  # PQTRANS_IDLE, PQTRANS_INTRANS of libpq
 
 
 class Cursor:
-    """Its rows are there as soon as it is asked to execute."""
+    """A cursor whose rows are ready as soon as it executes."""
 
     arraysize = 1
     rowcount = 1
@@ -219,7 +219,7 @@ class PsycopgConnection(Connection):
         self.info = self.pgconn
 
     def cursor(self, *_: object, **__: object) -> Any:
-        self.pgconn.transaction_status = _IN_TRANSACTION  # it sends BEGIN with the first statement
+        self.pgconn.transaction_status = _IN_TRANSACTION  # sends BEGIN with the first statement
         return self.cursor_factory(self)
 
     def commit(self) -> None:

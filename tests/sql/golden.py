@@ -247,13 +247,13 @@ _SENT = """\
 
 
 def compiled(database: str) -> str:
-    """Return what ``golden/compiled/<database>.sql`` holds."""
+    """Return the contents of ``golden/compiled/<database>.sql``."""
     with serving(database) as (engine, _):
         return "\n".join((_COMPILED.format(database), *_sections(engine)))
 
 
 def sent(database: str) -> str:
-    """Return what ``golden/sent/<database>.sql`` holds."""
+    """Return the contents of ``golden/sent/<database>.sql``."""
     parts = [_SENT.format(database)]
     for title, act in SCENARIOS.items():
         with serving(database) as (engine, script):
@@ -262,12 +262,12 @@ def sent(database: str) -> str:
 
 
 def text_of(statement: Select[Any], engine: Engine, *, values_known: bool = True) -> str:
-    """Compile as the connected dialect does; a line ends where SQLAlchemy ends it."""
-    # SQL Server's TOP is followed by the number itself, which comes after compilation.
+    """Compile as the connected dialect does, with SQLAlchemy's own line breaks."""
+    # SQL Server's TOP takes a literal number, which is filled in after compilation.
     how = {"render_postcompile": values_known}
     compiled = statement.compile(dialect=engine.dialect, compile_kwargs=how)
     text = str(compiled)
-    if not values_known:  # but that of the limit is known, which SQLAlchemy puts into the text
+    if not values_known:  # only the limit is known: SQLAlchemy puts it into the text
         limit = compiled.params.get("doclock_limit")
         text = text.replace("__[POSTCOMPILE_doclock_limit]", str(limit))
     lines = (" ".join(line.split()) for line in text.splitlines())
@@ -322,7 +322,7 @@ def _heading(title: str) -> str:
 
 
 def name_of(lock: LockOptions) -> str:
-    """Spell the lock as a program does."""
+    """Write the lock as a program would."""
     if lock is LockOptions.None_:
         return "None_"
     return "|".join(member.name or "" for member in LockOptions if member & lock)

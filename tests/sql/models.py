@@ -1,4 +1,4 @@
-"""One header for each way of mapping that changes the text of a lock."""
+"""One header for each kind of mapping that changes the text of a lock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Customer(Base):
 
 
 class Order(Base):
-    """Plain: a header with its lines, for a customer."""
+    """A plain header with its lines, and a customer."""
 
     __tablename__ = "shop_order"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -40,7 +40,7 @@ class Line(Base):
 
 
 class Invoice(Base):
-    """Mapped with a JOIN, which must not be in a statement that locks."""
+    """Mapped with a JOIN, which a locking statement must not contain."""
 
     __tablename__ = "shop_invoice"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -70,7 +70,7 @@ class Entry(Base):
 
 
 class Journal(Base):
-    """In a schema, and with names that need quotes."""
+    """In a schema, with names that need quotes."""
 
     __tablename__ = "Journal of Group"
     __table_args__ = {"schema": "books"}  # noqa: RUF012
@@ -97,7 +97,7 @@ class Lease(Contract):
 
 
 class Project(Base):
-    """Joined inheritance, where every select of the root reads the tables of all classes."""
+    """Joined inheritance in which every select of the root reads the tables of all classes."""
 
     __tablename__ = "shop_project"
     __mapper_args__ = {  # noqa: RUF012
@@ -158,7 +158,7 @@ delivery_label = Table(
 
 @document(parts=("boxes", "boxes.items", "labels"))
 class Delivery(Base):
-    """Parts of every kind: on two levels, and by a table between."""
+    """Parts of every kind: on two levels, and through an association table."""
 
     __tablename__ = "shop_delivery"
     id: Mapped[int] = mapped_column(primary_key=True)

@@ -1,4 +1,4 @@
-"""The errors of SQL Server, in the shape that each driver gives them."""
+"""The errors of SQL Server, as each driver raises them."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ TEXTS: Mapping[int, str] = {
 
 
 def odbc18(number: int) -> Error:
-    """An error of pyodbc with Microsoft's ODBC Driver 18; 1205 has a class and state of its own."""
+    """An error of pyodbc with Microsoft's ODBC Driver 18; 1205 has its own class and state."""
     kind, state = (PyodbcError, "40001") if number == 1205 else (PyodbcProgrammingError, "42000")
     driver = "[Microsoft][ODBC Driver 18 for SQL Server][SQL Server]"
     return kind(state, f"[{state}] {driver}{TEXTS[number]} ({number}) (SQLExecDirectW)")
 
 
 def odbc18_with_more(number: int) -> Error:
-    """The same, where the server has sent a second message behind the error."""
+    """The same, if the server sent a second message after the error."""
     state, text = odbc18(number).args
     more = "[Microsoft][ODBC Driver 18 for SQL Server][SQL Server]The statement has been terminated"
     return PyodbcProgrammingError(state, f"{text}; [01000] {more}. (3621)")
@@ -88,13 +88,13 @@ def freetds(number: int) -> Error:
 
 
 def pymssql(number: int) -> Error:
-    """An error of pymssql: the number itself, and bytes."""
+    """An error of pymssql: the number, and the text as bytes."""
     text = f"{TEXTS[number]}DB-Lib error message 20018, severity 16:\nGeneral SQL Server error"
     return PymssqlError(number, text.encode())
 
 
 def mssql_python(number: int) -> Error:
-    """Return what mssql-python raises: no number, only the text."""
+    """Return the error that mssql-python raises: no number, only the text."""
     text = f"Driver Error: General error; DDBC Error: [Microsoft][SQL Server]{TEXTS[number]}"
     return MSSQLPythonError(text)
 

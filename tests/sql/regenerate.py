@@ -1,6 +1,6 @@
-"""``python -m tests.sql.regenerate`` writes the golden files anew: read the diff before you commit.
+"""``python -m tests.sql.regenerate`` rewrites the golden files: read the diff before you commit.
 
-They are the same for SQLAlchemy 2.1 and 2.0 (from 2.0.45, which spells FOR SHARE for MySQL).
+They are the same for SQLAlchemy 2.1 and 2.0 (from 2.0.45, which writes FOR SHARE for MySQL).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The actions of sessions; the golden files in golden/sent/ have what each database receives."""
+"""The actions of sessions; golden/sent/ records the statements that each database receives."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FOR_UPDATE, SHARED, SNAPSHOT = (
 
 
 def sent_by(act: Act, engine: Engine, script: Script) -> list[str]:
-    """Let a session act, and close it; return what was sent to its database, and what it raised."""
+    """Run an action in a session and close it; return the statements sent to its database, and the error."""
     with LockingSession(engine) as session:
         try:
             act(session)
@@ -83,7 +83,7 @@ def _look_for_a_missing_row(session: LockingSession) -> None:
 
 
 def _create_a_missing_row(session: LockingSession) -> None:
-    # The server has it no more when it is read again: it is a script.
+    # The scripted server no longer finds it when the session reads it again.
     session.get_or_create_entity(
         Order, MISSING, defaults={"customer_id": 1, "total": 0}, lock_timeout=2
     )
@@ -178,7 +178,7 @@ def _read_documents(lock: LockOptions) -> Act:
 
 
 def _writes_by(*statements: Any) -> Act:
-    """Write while the only document in question is held; the guard asks before each statement."""
+    """Write while the session holds only the document in question; the guard asks before each statement."""
 
     def act(session: LockingSession) -> None:
         session.get_entity(Delivery, 1, FOR_UPDATE)

@@ -1,4 +1,4 @@
-"""An engine for each database, connected to a script instead of a server; SQLite itself, on a file."""
+"""An engine for each database, connected to a script instead of a server. SQLite itself runs, on a file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _Connection(sqlite3.Connection):
 
 @contextmanager
 def serving_file(script: Script) -> Iterator[Engine]:
-    """Yield an engine on a file where every table has one row, of ones."""
+    """Yield an engine on a file in which every table has one row of ones."""
     with TemporaryDirectory() as folder:
         for name, contents in _filled_files().items():
             Path(folder, name).write_bytes(contents)
@@ -77,7 +77,7 @@ def _engine(path: Path, script: Script) -> Engine:
     return create_engine(f"sqlite:///{path}", connect_args={"factory": connect})
 
 
-@cache  # the files of each script are the same: to fill them takes longer than most tests
+@cache  # all scripts share the same files: filling them takes longer than most tests
 def _filled_files() -> Mapping[str, bytes]:
     script = Script()
     with TemporaryDirectory() as folder:
@@ -99,7 +99,7 @@ def _filled_files() -> Mapping[str, bytes]:
 
 
 class Error(Exception):
-    """The errors of a driver, one tree for all of them."""
+    """The errors of a driver, in one hierarchy for all drivers."""
 
 
 class DatabaseError(Error):
@@ -224,7 +224,7 @@ DATABASES = (*SERVERS, "sqlite")
 
 
 def take_first_lock(engine: Engine) -> None:
-    """Take a lock, limited in time, by which SQL Server is asked all that is asked once."""
+    """Take a lock with a time limit, so that the engine asks its one-time questions of SQL Server."""
     with LockingSession(engine) as session:
         session.get_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=1)
 
@@ -233,7 +233,7 @@ def take_first_lock(engine: Engine) -> None:
 def serving(
     name: str, connect: Callable[[Script], Engine] | None = None
 ) -> Iterator[tuple[Engine, Script]]:
-    """Yield an engine that has connected before, and what is sent to it from now on."""
+    """Yield an engine that connected before, and the statements sent to it from now on."""
     script = Script()
     with ExitStack() as stack:
         if name == "sqlite":
@@ -241,7 +241,7 @@ def serving(
         else:
             engine = (connect or SERVERS[name])(script)
             stack.callback(engine.dispose)
-        strategy = strategy_for(engine)  # connects, and asks what has to be asked once
+        strategy = strategy_for(engine)  # connects, and asks the one-time questions
         if name == "mssql" and strategy.compatible is None:
             take_first_lock(engine)
         script.sent.clear()

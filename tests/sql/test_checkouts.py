@@ -1,4 +1,4 @@
-"""The statements of check-outs, as each database gets them."""
+"""The statements of check-outs, as each database receives them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NOW = {
 
 
 def texts(name: str, *, latest: bool = False) -> Iterator[str]:
-    """Yield what the reads and changes of one check-out send to this database."""
+    """Yield the statements that reading and changing one check-out sends to this database."""
     dialect, sent = DIALECTS[name], list[Any]()
 
     def execute(statement: Any, *_: Any) -> Any:
@@ -117,7 +117,7 @@ METHODS = ("(", "SELECT CURRENT_TRANSACTION_ID()")
 def test_the_statements_are_all_that_the_driver_gets(
     monkeypatch: pytest.MonkeyPatch, database_name: str, seconds: float | None, lock: LockOptions
 ) -> None:
-    # The script itself, and not a copy of the engine, which would ask a psycopg that is there.
+    # Use the script itself: a copy of the engine would use an installed psycopg.
     monkeypatch.setattr("sa_doclock.tools.explain.explanation.side_engine", nullcontext)
     with serving(database_name) as (engine, script):
         received = explain_lock(engine, Order, lock, lock_timeout=seconds)
@@ -130,7 +130,7 @@ def test_the_statements_are_all_that_the_driver_gets(
     if database_name != "sqlite":
         assert not [one for one in asked if any(word in one for word in LOCK_WORDS)]
     expected = [one for one in sent if not one.startswith("(")]
-    if database_name == "postgresql" and seconds is not None:  # the values stand in the text
+    if database_name == "postgresql" and seconds is not None:  # the text contains the values
         expected[0] = expected[0].replace("%s", "'300ms'", 1).replace("%s", "'330ms'")
     assert [one for one in received.statements if not one.startswith("SET TRANSACTION")] == [
         one for one in expected if not one.startswith("SET TRANSACTION")

@@ -1,7 +1,6 @@
-"""The warning of an engine about a cluster before its first lock, and the answers that tell of one.
+"""An engine warns of a cluster before its first lock; the answers that identify a cluster.
 
-The servers are scripted: Galera and Group Replication are met in tests/reliability/cluster, Percona XtraDB Cluster
-nowhere.
+The servers are scripted. tests/reliability/cluster runs Galera and Group Replication; no test runs Percona XtraDB Cluster.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def test_a_named_lock_has_a_warning_of_its_own() -> None:
     with session_of("mariadb", WSREP) as session:
         with pytest.warns(ClusterLockWarning, match="named locks are local"):
             session.lock_key("a key")
-        session.lock_key("another key")  # a warning would be an error
+        session.lock_key("another key")  # the test turns a warning into an error
         with pytest.warns(ClusterLockWarning, match="row locks are local"):
             for_update(session)
 
@@ -144,7 +143,7 @@ def test_where_it_is_an_error_nothing_is_sent_and_each_lock_raises() -> None:
         LockingSession(engine) as session,
     ):
         for _ in range(2):
-            with pytest.raises(ClusterLockWarning):  # as pytest makes them all
+            with pytest.raises(ClusterLockWarning):  # as pytest does for all warnings
                 for_update(session)
             assert not session.in_transaction()
         assert script.sent == []
@@ -225,13 +224,13 @@ def test_the_error_of_a_savepoint_whose_transaction_was_ended(
 def test_a_member_of_a_group_is_asked_for_a_row_before_a_savepoint_under_a_lock(
     single: str,
 ) -> None:
-    """On a secondary of a single primary too, where a SharedRead may be ended from outside."""
+    """This includes a secondary of a single primary: the server may end a SharedRead there."""
     settings = [PRIMARIES[0], ("group_replication_single_primary_mode", single)]
     with (
         serving("mysql", answering("mysql", settings)) as (engine, script),
         LockingSession(engine) as session,
     ):
-        with session.begin_nested():  # in front of a lock it would begin the snapshot of others
+        with session.begin_nested():  # before a lock it would start the snapshot of others
             session.connection()
         assert FIND_ABORT not in script.sent
         session.rollback()
@@ -239,13 +238,13 @@ def test_a_member_of_a_group_is_asked_for_a_row_before_a_savepoint_under_a_lock(
         with session.begin_nested():
             session.connection()
             before, savepoint, again, mark, schema = script.sent[-5:]
-            assert before == again == FIND_ABORT  # again in front of the mark of connection()
+            assert before == again == FIND_ABORT  # sent again before the marker of connection()
             assert savepoint.startswith("SAVEPOINT sa_savepoint")
             assert mark.startswith("SAVEPOINT sa_doclock_mark")
             assert schema == "SELECT DATABASE()"
         session.rollback()
         script.sent.clear()
-        with session.begin_nested():  # no listener of the transaction before is left
+        with session.begin_nested():  # no listener of the previous transaction remains
             session.connection()
         assert FIND_ABORT not in script.sent
 

@@ -1,6 +1,6 @@
 """Products that answer as PostgreSQL, MySQL or SQL Server: scripted servers with the texts of their versions.
 
-No product is run here.  What is tested is what is sent to them, and what is refused.
+These tests run no product.  They check the statements sent to each, and the refusals.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def test_of_sql_servers_protocol_only_its_own_products_give_locks(
             assert not session.held_locks
 
 
-# What a refusal says first: what was asked for, in the words of that feature.
+# The first words of a refusal: the request, in the terms of that feature.
 OWN_WORDS = {
     "ForUpdate": "does not support ForUpdate:",
     "SharedRead": "does not support SharedRead:",
@@ -205,7 +205,7 @@ OWN_WORDS = {
 
 @pytest.fixture(autouse=True)
 def beside_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the tools ask over a connection of the scripted engine, which cannot be copied."""
+    """Make the tools ask over a connection of the scripted engine, which cannot be copied."""
     for tool in (checks, monitoring):
         monkeypatch.setattr(tool, "side_connection", lambda engine, _: engine.connect())
 
@@ -236,7 +236,7 @@ def test_the_check_of_a_server_that_locks_no_rows_is_its_name_alone(product: str
     protocol, connect = LOCKS_NO_ROWS[product]
     with serving(protocol, connect) as (engine, script):
         (found,) = check_database(engine, Base)
-        assert script.selects == []  # of views and settings that it may not have
+        assert script.selects == []  # about views and settings that it may not have
     assert found.code == f"{protocol}-compatible"
     assert product in found.text
     assert "SnapshotRead" in found.text
@@ -249,7 +249,7 @@ def test_the_check_of_a_server_that_locks_no_rows_is_its_name_alone(product: str
 def test_lock_waits_says_that_nobody_waits_there(product: str, known: bool) -> None:
     protocol, connect = LOCKS_NO_ROWS[product]
     with serving(protocol, connect) as (engine, script):
-        if not known:  # no lock was taken on the engine before
+        if not known:  # no lock on the engine before
             del strategies[engine.dialect]
         with pytest.raises(LockNotSupported, match=rf"lock_waits\(\) does not support .*{product}"):
             lock_waits(engine)
@@ -425,7 +425,7 @@ def test_every_fact_has_a_source() -> None:
 
 
 def test_each_row_of_the_page_has_its_double() -> None:
-    """The page says of each row that its product is doubled here: D."""
+    """The page marks each such row with D: a double stands in for the product."""
     doubled = {product for _, product, _ in CASES if product} | {
         "Aurora DSQL",
         "TiDB in optimistic",

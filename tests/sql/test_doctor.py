@@ -1,4 +1,4 @@
-"""The checks of a scripted server: all but those of tables, whose reflection no script can answer."""
+"""The checks on a scripted server. Checks of tables are missing: a script cannot answer reflection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.rows import rows
 
 
 def check_scripted(engine: Engine) -> list[Finding]:
-    """Check it, with mapped classes."""
+    """Check the server, with mapped classes."""
     strategy = strategy_for(engine)
     with engine.connect() as connection:
         subject = Subject(engine, connection, strategy, headers_of(Base))
@@ -45,7 +45,7 @@ Connect = Callable[[Script], Engine]
 
 
 class Case(NamedTuple):
-    """A check, and the answers to a part of what it asks: with the fault, and without."""
+    """A check, and the answers to some of its questions: with the fault, and without."""
 
     code: str
     database: str
@@ -132,7 +132,7 @@ def test_a_fault_is_found_and_none_where_there_is_none(case: Case) -> None:
     for answer, found in ((case.fault, True), (case.healthy, False)):
         with serving(case.database) as (engine, script):
             script.handshake = {case.mark: 0, **script.handshake, case.mark: answer}
-            del strategies[engine.dialect]  # so that the server is asked again what it is
+            del strategies[engine.dialect]  # so that the server has to identify itself again
             assert (case.code in codes(engine)) is found
 
 
@@ -175,7 +175,7 @@ def test_a_version(code: str, product: str, old: Connect, new: Connect) -> None:
 
 @pytest.fixture
 def _another_connection_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the checks of poolers their second connection from the pool: no script has another one."""
+    """Give the pooler checks a second connection from the pool: no script has another connection."""
     monkeypatch.setattr(postgresql_poolers, "side_connection", lambda engine, _: engine.connect())
 
 

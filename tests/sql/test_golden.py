@@ -1,6 +1,6 @@
-"""The SQL is what the golden files say: for every lock and kind of statement, on every database.
+"""The SQL matches the golden files: for every lock and kind of statement, on every database.
 
-A reviewer reads golden/; ``python -m tests.sql.regenerate`` writes it.
+Reviewers read golden/; ``python -m tests.sql.regenerate`` writes it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_there_is_a_golden_file_for_each_database_and_no_other(kind: Callable[[s
 # --------------------------------------------------------------------------------------------------
 # Rules for every text, so that a golden file cannot be regenerated into a lost lock.
 
-#: The header's table or alias in each case, by the beginning of its title; else the plain order.
+#: The header's table or alias in each case, by the beginning of its title; by default the plain order.
 HEADERS = {
     "aliased": "o",
     "two entities, the second": "shop_customer",
@@ -69,7 +69,7 @@ HEADERS = {
     "concrete": "shop_cold_store",
     "mapped lazy": "shop_invoice",
 }
-#: How the text of a lock ends; {} is the header.
+#: The end of a lock's text; {} is the header.
 ENDS = {
     "postgresql": {"ForUpdate": "FOR UPDATE OF {}", "SharedRead": "FOR SHARE OF {}"},
     "mysql": {"ForUpdate": "FOR UPDATE OF {}", "SharedRead": "FOR SHARE OF {}"},
@@ -84,7 +84,7 @@ HINTS = {
     "ForUpdate|NoWait": "UPDLOCK, ROWLOCK, NOWAIT",
     "ForUpdate|SkipLocked": "UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK",
 }
-SEEK = ", FORCESEEK"  # of those that look up a key
+SEEK = ", FORCESEEK"  # for cases that look up a key
 HINT = re.compile(r"(\w+|\[[\w ]+\]) WITH \(([\w, ]+)\)")
 WORDS = re.compile(r"FOR UPDATE|FOR SHARE|SHARE MODE|UPDLOCK")
 
@@ -97,7 +97,6 @@ def _each(*databases: str, locks: Iterable[LockOptions] = LOCKS) -> Callable[[Te
 
 @pytest.fixture(scope="module")
 def engines() -> Iterator[Engines]:
-    """Serve all databases."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(serving(name))[0] for name in DATABASES}
 
@@ -141,7 +140,7 @@ def test_a_hint_is_on_the_header_and_nothing_else(
         tables = {table.strip("[]") for table, _ in found}
         hints = {hint.removesuffix(SEEK) for _, hint in found}
         assert hints == ({words} if words else set()), text
-        if lock is LockOptions.NoLock:  # all tables of the entity, and no other
+        if lock is LockOptions.NoLock:  # exactly the tables of the entity
             assert header in tables
         elif words:
             assert tables == {header}

@@ -118,7 +118,7 @@ Scripted = tuple[Engine, Script]
 
 @pytest.fixture(params=SERVERS)
 def scripted(request: pytest.FixtureRequest) -> Iterator[Scripted]:
-    """Serve each database that has row locks."""
+    """Serve each database with row locks."""
     with serving(request.param) as served:
         yield served
 
@@ -191,7 +191,7 @@ def test_nowait_is_on_the_statement_that_waits(scripted: Scripted) -> None:
         scripted, with_lock(select(Lease), LockOptions.ForUpdate | LockOptions.NoWait)
     )
     first = next(sql for sql in selects if "NOWAIT" in sql)
-    assert "rent" not in first  # the details come later
+    assert "rent" not in first  # the details follow later
 
 
 # --------------------------------------------------------------------------------------------------

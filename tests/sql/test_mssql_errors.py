@@ -1,6 +1,6 @@
-"""SQL Server's numbers become our classes, however a driver wraps them, and lead to the rollback.
+"""SQL Server's numbers become our classes, in every driver's wrapping, and lead to the rollback.
 
-The server is scripted: that it raises these numbers when it should is not proved here.
+The server is scripted: these tests do not prove that it raises the numbers when it should.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def test_a_flush_that_failed_is_of_its_class(
     kind: type[LockFailed],
 ) -> None:
     script.failures.append(("UPDATE shop_order", form(number)))
-    # Which row was not available nobody knows; it is not the one that is held.
+    # The unavailable row is unknown; it is not the row that the session holds.
     what = "the transaction" if kind is LockNotAvailable else "Order 1"
     with pytest.raises(kind, match=f"{what} on mssql"), session.locked(Order, 1) as order:
         order.total = 7
@@ -125,7 +125,7 @@ def test_a_flush_that_failed_is_of_its_class(
 
 
 def known_numbers() -> set[int]:
-    """Return every number that the strategy has a meaning for."""
+    """Return every number with a meaning in the strategy."""
     return {int(number) for number in SQLServerLocks.errors.codes}
 
 
@@ -242,7 +242,7 @@ def _write_by_a_statement(session: LockingSession) -> None:
         session.execute(Order.__table__.update().values(total=7))  # type: ignore[attr-defined]
 
 
-#: FreeTDS's, and what pymssql raises where the login's language is another than English.
+#: FreeTDS's, and the error that pymssql raises if the login's language is not English.
 each_noise = pytest.mark.parametrize(
     "noise", [freetds(3903), MSSQLDatabaseException(3903)], ids=["freetds", "pymssql"]
 )

@@ -1,6 +1,6 @@
-"""SQL Server: which isolation level is set when, and what a reader takes where it is too late.
+"""SQL Server: when the session sets which isolation level, and the fallback of a reader if it is too late.
 
-The server is scripted: that SNAPSHOT protects a reader is not proved here.
+The server is scripted: these tests do not prove that SNAPSHOT protects a reader.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ ASK = "SELECT @@LOCK_TIMEOUT"
 
 @pytest.fixture
 def over_pymssql() -> Iterator[tuple[LockingSession, Script]]:
-    """Open a session behind the driver that writes the parameters into the text."""
+    """Open a session on the driver that writes the parameters into the text."""
     with serving("mssql", pymssql) as (engine, script), LockingSession(engine) as session:
         yield session, script
 

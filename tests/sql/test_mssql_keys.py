@@ -64,7 +64,7 @@ def test_refused(
     assert error.retryable
     assert isinstance(error, OperationalError)
     assert (error.entity, error.ident, error.lock) == (None, "user:42", LockOptions.ForUpdate)
-    assert script.sent[-3] == "(rollback)"  # it had opened the transaction
+    assert script.sent[-3] == "(rollback)"  # it opened the transaction
     assert not session.in_transaction()
 
 

@@ -1,6 +1,6 @@
-"""SQL Server: what the Alembic operations send, and what they write into a script.
+"""SQL Server: the statements that the Alembic operations send, and those that they write into a script.
 
-The server is scripted: tests/integration/alembic says what it does with each, golden/ what a reviewer reads.
+The server is scripted: tests/integration/alembic tests the effect of each, golden/ shows reviewers the text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OURS = ("FROM sys.databases", "s.login_name", "ALTER DATABASE", "SET TRANSACTIO
 
 
 def sent_by(operation: Op, *, rcs: bool) -> Iterator[str]:
-    """Run it where it has something to do; yield what it sends, of ours, and in which mode."""
+    """Run the operation where it applies; yield our statements, with their mode."""
     on = operation is DisableSnapshotIsolationOp
     server = Server(snapshot=int(on))
     server.read_committed_snapshot = on
@@ -40,7 +40,7 @@ def sent_by(operation: Op, *, rcs: bool) -> Iterator[str]:
 
 
 def golden() -> str:
-    """Return what the golden file holds."""
+    """Return the contents of the golden file."""
     parts = [HEAD]
     for (operation, name), rcs in itertools.product(OPERATIONS.items(), (False, True)):
         call = f"{name}({'read_committed_snapshot=True' if rcs else ''})"

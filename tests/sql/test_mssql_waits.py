@@ -1,6 +1,6 @@
-"""SQL Server: what is asked to find out who holds a row, and who waits for whom.
+"""SQL Server: the questions that find out who holds a row, and who waits for whom.
 
-The server is scripted: that its views say so is not proved here.
+The server is scripted: these tests do not prove that its views answer so.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def refused(
 
 
 def asked(script: Script) -> list[str]:
-    """Return what was sent, but for the lock and the greeting of a new connection."""
+    """Return the statements, without the lock and the greeting of a new connection."""
     marks = ("sys.dm_", "LOCK_TIMEOUT 500")
     handshake = "sys.system_views", "transaction_isolation_level"
     return [
@@ -57,7 +57,7 @@ def asked(script: Script) -> list[str]:
 
 
 def golden() -> str:
-    """Return what the golden file holds."""
+    """Return the contents of the golden file."""
     parts = [HEAD]
     for title, act in ACTS.items():
         with serving("mssql") as (engine, script):

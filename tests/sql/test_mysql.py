@@ -97,7 +97,7 @@ def test_refused_by_value(session: LockingSession, script: Script, value: object
 
 
 def released(database: str, key: str) -> str:
-    """Return what releases this key in this database, which tells the name of the lock."""
+    """Return the statement that releases this key in this database, which reports the lock's name."""
     with serving("mysql") as (engine, script), engine.connect() as connection:
         engine.dialect.default_schema_name = database
         MySQLLocks.named_locks.take(connection, key, LockOptions.ForUpdate, None)
@@ -145,10 +145,10 @@ class ConnectorError(OperationalError):
 
 
 def lost(product: str) -> Iterator[Error]:
-    # mysql-connector has no number for it, and SQLAlchemy knows the text with a full stop alone.
+    # mysql-connector has no number for it, and SQLAlchemy knows the text only with a full stop.
     yield ConnectorError(-1, "MySQL Connection not available")
     yield ConnectorError(-1, "MySQL Connection not available.")
-    # Nor does its connection end with a read timeout, as the text of its error has it.
+    # Nor does a read timeout end its connection, despite the error's text.
     yield ConnectorError(3024, "The Read Operation timed out", TimeoutError("timed out"))
     yield InternalError("Packet sequence number wrong - got 80 expected 1")
     for number in (1053, 1153, *OWN[product]):
@@ -180,7 +180,7 @@ def test_who_asks_whether_a_transaction_has_ended_is_told() -> None:
             session.get_entity(Order, 1, ForUpdate)
             session.execute(sa.text("CALL a_procedure()"))
             script.failures.append(("RELEASE SAVEPOINT sa_doclock_mark", error))
-            assert len(session.held_locks) <= 1  # no error of the driver comes out
+            assert len(session.held_locks) <= 1  # no error of the driver escapes
             script.failures.append(("SELECT 2", error))
             with pytest.raises((LockLost, PendingRollbackError)):
                 session.scalar(sa.text("SELECT 2"))
@@ -190,13 +190,13 @@ def test_who_asks_whether_a_transaction_has_ended_is_told() -> None:
 
 
 class Secret(sa.TypeDecorator[str]):
-    """A type of the program, whose service cannot be reached."""
+    """A type of the program, whose service is unreachable."""
 
     impl = sa.String
     cache_ok = True
 
     def process_bind_param(self, value: object, dialect: object) -> str:
-        """Raise an error that the socket of the program has caused."""
+        """Raise an error from the program's own socket."""
         raise RuntimeError from ConnectionError()
 
 

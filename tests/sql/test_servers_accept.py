@@ -1,6 +1,6 @@
-"""Real servers accept every text of the golden files: they are no wishes.
+"""Real servers accept every text of the golden files.
 
-What the lock then does is tested in tests/integration/locking.
+tests/integration/locking tests the effect of each lock.
 """
 
 from __future__ import annotations

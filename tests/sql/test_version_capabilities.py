@@ -1,6 +1,6 @@
-"""The version from which a dialect uses a capability: it does in that version, and not in the one before.
+"""A dialect uses a capability from the version that introduced it, and not before.
 
-Each version that a dialect compares with has a name of its module, a source beside it, and a case here.
+Each version that a dialect compares with has a name in its module, a source beside it, and a case here.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Case(NamedTuple):
 
     :ivar constant: the version, as module and name.
     :ivar before: a server of the last version without it.
-    :ivar since: one of the first version with it.
+    :ivar since: a server of the first version with it.
     """
 
     constant: str
@@ -177,29 +177,29 @@ MODULES = {
 
 
 def is_version(node: ast.expr | None) -> bool:
-    """Return whether it is a tuple of numbers."""
+    """Return whether the node is a tuple of numbers."""
     return isinstance(node, ast.Tuple) and all(
         isinstance(one, ast.Constant) and type(one.value) is int for one in node.elts
     )
 
 
 def versions_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield the names of the module that are versions, with their lines."""
+    """Yield the version names of the module, with their lines."""
     for node in tree.body:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and is_version(node.value):
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-            if isinstance(target, ast.Name):  # else they are several numbers
+            if isinstance(target, ast.Name):  # otherwise these are several numbers
                 yield target.id, node.lineno
 
 
 def unnamed(tree: ast.Module) -> list[str]:
-    """Return the comparisons with a version that has no name."""
+    """Return the comparisons with an unnamed version."""
     compared = (node for node in ast.walk(tree) if isinstance(node, ast.Compare))
     return [ast.unparse(node) for node in compared if any(map(is_version, node.comparators))]
 
 
 def without_source(text: str) -> list[str]:
-    """Return the versions with no address in their line, or in the comment above it."""
+    """Return the versions without an address on their line, or in the comment above it."""
     lines = text.splitlines()
     found = []
     for name, line in versions_of(ast.parse(text)):

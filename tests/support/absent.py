@@ -1,4 +1,4 @@
-"""A plugin of pytest for test_servers.py: no cluster, standby or pooler can be had on this machine.
+"""A pytest plugin for test_servers.py: hides every cluster, standby and pooler of this machine.
 
 ``python -m pytest -p tests.support.absent``
 """

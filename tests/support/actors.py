@@ -1,7 +1,7 @@
-"""Sessions that act side by side, each in its own thread, one step at a time.
+"""Sessions that act concurrently, each in its own thread, one step at a time.
 
-A test is the director: it says who takes which step and when. A step that ought to wait for a lock
-is *started*, and the test goes on when the server says that it waits (tests/support/waits.py).
+The test directs them: it decides who takes which step and when. It *starts* a step that should wait for a lock,
+and continues once the server reports the wait (tests/support/waits.py).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.support.databases import Database
 S = TypeVar("S", bound=Session)
 T = TypeVar("T")
 
-#: Seconds after which a step that should have ended is taken to hang.
+#: After this many seconds, a step that should have ended counts as hanging.
 PATIENCE = 30.0
 
 
 class Step(Future[T]):
-    """A task of an actor; a failure that nobody looks at fails the test in the end."""
+    """A task of an actor. A failure that no code inspects fails the test in the end."""
 
     looked_at = False
 
@@ -35,16 +35,16 @@ class Step(Future[T]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = PATIENCE) -> BaseException | None:
-        """Return what the step raised, None when it ended well."""
+        """Return the error of the step; None if it succeeded."""
         self.looked_at = True
         return super().exception(timeout)
 
 
 class Actor(Generic[S]):
-    """One session and one thread, for life: no step of an actor overtakes another."""
+    """One session and one thread, for life: steps of an actor never overtake each other."""
 
     def __init__(self, name: str, session_factory: Callable[[], S], database: Database) -> None:
-        """Start the thread; the session is made in it."""
+        """Start the thread, and make the session in it."""
         self.name = name
         self.database = database
         self._steps: list[Step[object]] = []
@@ -73,20 +73,20 @@ class Actor(Generic[S]):
         return step
 
     def does(self, action: Callable[[S], T], *, timeout: float = PATIENCE) -> T:
-        """Take a step to its end: return what ``action(session)`` returns, raise what it raises."""
+        """Run a step to its end: return the result of ``action(session)``, or raise its error."""
         return self.starts(action).result(timeout)
 
     def connection_ids(self) -> frozenset[int]:
-        """Return the server's ids of the connections that the session has checked out now."""
+        """Return the server's ids of the connections that the session holds now."""
         return self.database.connections.ids_of(self.thread_id)
 
     def connection_id(self) -> int:
-        """Return the id of the only connection which the session has checked out."""
+        """Return the id of the only connection that the session holds."""
         (only,) = self.connection_ids()
         return only
 
     def server_pid(self) -> int:
-        """Return the id that the server ends the connection by; not :meth:`connection_id` behind a pooler."""
+        """Return the id by which the server ends the connection; behind a pooler, this differs from :meth:`connection_id`."""
         if not self.database.pooled:
             return self.connection_id()
         query = sa.text(
@@ -98,16 +98,16 @@ class Actor(Generic[S]):
 
     @property
     def thread_id(self) -> int:
-        """The actor's thread, as :func:`threading.get_ident` names it."""
+        """The actor's thread, as :func:`threading.get_ident` returns it."""
         assert self._thread.ident is not None
         return self._thread.ident
 
     def leave(self) -> None:
-        """Close the session once the steps so far are done; does not wait for that."""
+        """Close the session after the current steps, without waiting for it."""
         self._inbox.put(None)
 
     def join(self) -> None:
-        """Wait until the actor has left; raise the first failure that nobody has looked at."""
+        """Wait until the actor ends; raise the first failure that no code inspected."""
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
             msg = f"{self} still hangs in a step, {PATIENCE:g} s after it was asked to leave"

@@ -1,4 +1,4 @@
-"""One database of the matrix, as a test sees it, and the threads that use its connections."""
+"""A database of the matrix, as a test uses it, and the threads that use its connections."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _numbers = itertools.count(1)
 
 
 class ConnectionLog:
-    """The connections that threads have checked out of the engines which this log watches."""
+    """The connections that threads checked out of the engines under watch."""
 
     def __init__(self, database_name: str, *, pooled: bool = False) -> None:
-        """Watch nothing yet; ``database_name`` decides how a connection is asked for its id.
+        """Watch nothing yet; ``database_name`` decides how to ask a connection for its id.
 
-        :param pooled: the server's id changes; a connection gets a name, which the pooler keeps.
+        :param pooled: the server's id changes; the log names each connection, and the pooler keeps the name.
         """
         self._pooled = pooled
         self._ask_id = _ASK_ID.get(database_name)
@@ -50,31 +50,31 @@ class ConnectionLog:
         self._statements: dict[int, str] = {}
 
     def watch(self, engine: Engine) -> None:
-        """Note from now on who uses the connections of this engine."""
+        """Record from now on which threads use the connections of this engine."""
         event.listen(engine, "connect", self._connected)
         event.listen(engine, "checkout", self._checked_out)
         for end in ("checkin", "close", "detach", "invalidate"):
             event.listen(engine, end, self._let_go)
 
     def ids_of(self, thread: int) -> frozenset[int]:
-        """Return the server's ids of the connections which this thread has checked out."""
+        """Return the server's ids of the connections that this thread checked out."""
         with self._lock:
             return frozenset(
                 server_id for user, server_id in self._users.values() if user == thread
             )
 
     def statement_of(self, thread: int) -> str | None:
-        """Return what this thread last began to run on SQLite since ``forget_statement``."""
+        """Return the last statement that this thread began on SQLite since ``forget_statement``."""
         return self._statements.get(thread)
 
     def forget_statement(self, thread: int) -> None:
-        """Begin a new step of this thread: it has not sent anything in it."""
+        """Begin a new step of this thread, without any statement so far."""
         self._statements.pop(thread, None)
 
     def _connected(self, dbapi_connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
         record.info["server_id"] = self._id_from_server(dbapi_connection)
         if isinstance(dbapi_connection, sqlite3.Connection):
-            # Called as a statement begins, before SQLite tries for the file's lock.
+            # SQLAlchemy calls this before SQLite tries to take the file's lock.
             dbapi_connection.set_trace_callback(self._begun)
 
     def _id_from_server(self, dbapi_connection: DBAPIConnection) -> int:
@@ -112,9 +112,9 @@ class ConnectionLog:
 
 
 def _known_to_driver(dbapi_connection: Any) -> int | None:
-    """Return the id that the server has sent at the start, which psycopg and PyMySQL keep.
+    """Return the id that the server sent at connect, which psycopg and PyMySQL keep.
 
-    To ask for it takes three round trips, at each of the thousands of connections of a test run.
+    A query for it takes three round trips, for each of the thousands of connections of a test run.
     """
     if info := getattr(dbapi_connection, "info", None):
         return getattr(info, "backend_pid", None)
@@ -124,18 +124,18 @@ def _known_to_driver(dbapi_connection: Any) -> int | None:
 # --------------------------------------------------------------------------------------------------
 # One database of the matrix, as a test sees it.
 
-#: PostgreSQL once more, with sessions that are made with ``pipeline=True``.
+#: PostgreSQL again, with sessions created with ``pipeline=True``.
 PIPELINED = "postgresql-pipeline"
 
-#: PostgreSQL once more, behind a pooler; each runs only where it is named.
+#: PostgreSQL again, behind a pooler; each pooler runs only if named.
 PGPOOL = "pgpool"
 PGBOUNCERS = ("pgbouncer-transaction", "pgbouncer-session")
 POOLERS = (*PGBOUNCERS, PGPOOL)
 
-#: Every column of the matrix. SQLite comes twice: in WAL mode, and with a rollback journal.
+#: Every column of the matrix. SQLite has two: WAL mode, and a rollback journal.
 MATRIX = (*NAMES, PIPELINED, *POOLERS, "sqlite", "sqlite-journal")
 
-# How the administrator's connection is kept from waiting for ever: a number of seconds goes in.
+# Limits the waits of the administrator's connection; the placeholder takes seconds.
 _LOCK_TIMEOUT: Mapping[str, str] = {
     "postgresql": "SET lock_timeout = '{}s'",
     "mysql": "SET SESSION lock_wait_timeout = {}",
@@ -146,23 +146,23 @@ _LOCK_TIMEOUT: Mapping[str, str] = {
 
 
 def product(column: str) -> str:
-    """Return the database behind a column of the matrix: both SQLite columns are ``sqlite``."""
+    """Return the database of a matrix column: both SQLite columns map to ``sqlite``."""
     return "postgresql" if column in POOLERS else column.partition("-")[0]
 
 
 class Database:
-    """A database that a test has for itself, and the engines made for it."""
+    """A private database of a test, and the engines made for it."""
 
-    #: Seconds that creating or dropping a table waits for a lock which a test has leaked.
+    #: Seconds that creating or dropping a table waits for a lock that a test leaked.
     lock_timeout = 10
 
     def __init__(
         self, column: str, url: str, version: str, *, direct_url: str = "", standby_url: str = ""
     ) -> None:
-        """Describe a database that is there already.
+        """Describe an existing database.
 
-        :param direct_url: the way past the pooler, where ``url`` leads to one.
-        :param standby_url: the way to the standby, where the pooler has one.
+        :param direct_url: bypasses the pooler, if ``url`` leads to a pooler.
+        :param standby_url: leads to the standby, if the pooler has a standby.
         """
         self.column = column
         self.name = product(column)
@@ -171,7 +171,7 @@ class Database:
         self.standby_url = standby_url
         self.version = version
         self.connections = ConnectionLog(self.name, pooled=self.pooled)
-        self.sent = SentStatements()  # to SQL Server alone
+        self.sent = SentStatements()  # only for SQL Server
         self._engines: list[sa.Engine] = []
         self._created: list[sa.MetaData] = []
         self._observer: sa.Engine | None = None
@@ -180,12 +180,12 @@ class Database:
 
     @property
     def pooled(self) -> bool:
-        """True behind a pooler, where a connection has another id in each transaction."""
+        """True behind a pooler, where each transaction can have another connection id."""
         return self.column in POOLERS
 
     @property
     def connect_args(self) -> dict[str, Any]:
-        """The arguments of the driver, as docs/poolers.md has them."""
+        """The arguments of the driver, as docs/poolers.md gives them."""
         psycopg = sa.make_url(self.url).drivername == "postgresql+psycopg"
         return {"prepare_threshold": None} if psycopg and self.column in PGBOUNCERS else {}
 
@@ -193,7 +193,7 @@ class Database:
         return f"<{self.column}: {self.version}>"
 
     def engine(self, **options: Any) -> sa.Engine:
-        """Make an engine that is disposed when the test ends.
+        """Make an engine and dispose of it when the test ends.
 
         :param options: for :func:`sqlalchemy.create_engine`.
         """
@@ -206,15 +206,15 @@ class Database:
         return engine
 
     def observer(self) -> sa.Engine:
-        """Return an engine for looking at the server from outside: no transaction, no pool."""
-        if self._observer is None:  # a new engine asks the server for its version, and more
+        """Return an engine that looks at the server from outside: no transaction, no pool."""
+        if self._observer is None:  # a new engine asks the server for its version and more
             self._observer = _new_engine(
                 self.direct_url, poolclass=NullPool, isolation_level="AUTOCOMMIT"
             )
         return self._observer
 
     def poller(self) -> sa.Engine:
-        """Return an engine as :meth:`observer`, with a connection that it keeps: for who looks often."""
+        """Return an engine like :meth:`observer`, but with a persistent connection, for frequent looks."""
         if self._poller is None:
             self._poller = _new_engine(
                 self.direct_url, pool_size=1, pool_pre_ping=True, isolation_level="AUTOCOMMIT"
@@ -223,16 +223,16 @@ class Database:
         return self._poller
 
     def kept(self) -> Database:
-        """Return the same database with separate engines, for what outlives the test."""
+        """Return the same database with separate engines, for objects that outlive the test."""
         ways = {"direct_url": self.direct_url, "standby_url": self.standby_url}
         return Database(self.column, self.url, self.version, **ways)
 
     def create(self, metadata: sa.MetaData) -> None:
-        """Create these tables, empty; they are dropped when the test ends."""
+        """Create these tables, empty; the end of the test drops them."""
         with self._administrator() as connection:
             try:
-                metadata.create_all(connection, checkfirst=False)  # to look takes as long
-            except sa.exc.DBAPIError:  # a run that was killed has left its tables behind
+                metadata.create_all(connection, checkfirst=False)  # a check takes as long
+            except sa.exc.DBAPIError:  # left by a killed run
                 connection.rollback()
                 metadata.drop_all(connection)
                 metadata.create_all(connection)
@@ -240,7 +240,7 @@ class Database:
         self._created.append(metadata)
 
     def drop_tables(self) -> None:
-        """Drop the tables that were created here.
+        """Drop the tables that this object created.
 
         :raises RuntimeError: a connection that the test left open still holds a lock.
         """
@@ -253,7 +253,7 @@ class Database:
             raise RuntimeError(msg) from exc
 
     def close(self) -> None:
-        """Dispose the engines and drop the tables."""
+        """Dispose of the engines and drop the tables."""
         for engine in self._engines:
             engine.dispose()
         if self._created:
@@ -271,7 +271,7 @@ class Database:
 
 def _new_engine(url: str, **options: Any) -> sa.Engine:
     if sa.make_url(url).get_driver_name() in ("psycopg", "psycopg2"):
-        # The first connection would ask for a type that no test has; there are thousands of engines in a run.
+        # The first connection would look up a type that no test uses, for thousands of engines per run.
         options.setdefault("use_native_hstore", False)
     return sa.create_engine(url, **options)
 
@@ -279,16 +279,16 @@ def _new_engine(url: str, **options: Any) -> sa.Engine:
 def _drop(metadata: sa.MetaData, connection: sa.Connection) -> None:
     try:
         metadata.drop_all(connection, checkfirst=False)
-    except sa.exc.DBAPIError:  # the test has dropped some
+    except sa.exc.DBAPIError:  # the test dropped some
         connection.rollback()
         metadata.drop_all(connection)
     connection.commit()
 
 
 def new_sqlite_file(column: str, folder: Path) -> Database:
-    """Make an SQLite file in the journal mode that this column of the matrix stands for."""
+    """Make an SQLite file in the journal mode of this matrix column."""
     path = folder / f"{column}.db"
     mode = "DELETE" if column == "sqlite-journal" else "WAL"
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA journal_mode = {mode}")  # WAL is written into the file
+        connection.execute(f"PRAGMA journal_mode = {mode}")  # WAL mode persists in the file
     return Database(column, f"sqlite:///{path}", f"SQLite {sqlite3.sqlite_version}, {mode}")

@@ -1,4 +1,4 @@
-"""A package that brings a LockStrategy, installed for one test."""
+"""A package that provides a LockStrategy, installed for one test."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def _clear_caches() -> None:
 
 @contextmanager
 def installed(points: Mapping[str, str], folder: Path) -> Iterator[Path]:
-    """Install a distribution with these entry points in the block.
+    """Install a distribution with these entry points inside the block.
 
-    :returns: the folder that it is installed in, on ``sys.path``.
+    :returns: the folder of the installation, on ``sys.path``.
     """
     site = folder / "site"
     package = site / "acme_locks-1.0.dist-info"

@@ -1,6 +1,6 @@
-"""Code in a separate process that has imported SQLAlchemy, and nothing of ours.
+"""Code in a separate process that has imported SQLAlchemy, but none of our code.
 
-Each is forked from one process: to start Python and to import SQLAlchemy takes longer than such a test.
+All of them fork from one process: starting Python and importing SQLAlchemy takes longer than such a test.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ for line in sys.stdin:
 
 
 class Ended(NamedTuple):
-    """The exit status of a process, and the texts that it has written."""
+    """The exit status of a process, and its output."""
 
     returncode: int
     stdout: str
@@ -59,13 +59,13 @@ class Ended(NamedTuple):
 
 
 class FreshProcesses:
-    """The process that the others are forked from; Windows has none."""
+    """The process that the others fork from; Windows has none."""
 
     def __init__(self, process: subprocess.Popen[str] | None) -> None:
         self._process = process
 
     def run(self, code: str) -> Ended:
-        """Run the code in a separate process, to its end."""
+        """Run the code to its end in a separate process."""
         if self._process is None:
             return _started(f"{_SQLALCHEMY}\n{code}")
         assert self._process.stdin
@@ -77,7 +77,7 @@ class FreshProcesses:
 
 @contextmanager
 def fresh_processes() -> Iterator[FreshProcesses]:
-    """Start the process that the others are forked from, and end it."""
+    """Start the process that the others fork from, and end it."""
     if not hasattr(os, "fork"):
         yield FreshProcesses(None)
         return
@@ -87,7 +87,7 @@ def fresh_processes() -> Iterator[FreshProcesses]:
 
 
 def _started(code: str) -> Ended:
-    """Run the code in a Python that is started for it."""
+    """Run the code in a new Python process."""
     command = [sys.executable, "-c", code]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     return Ended(ran.returncode, ran.stdout, ran.stderr)

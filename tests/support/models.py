@@ -1,7 +1,7 @@
-"""The documents that the tests lock: one for each way of mapping a header and its details.
+"""The documents that the tests lock: one for each mapping of a header and its details.
 
 Every header has a ``total``, every detail a ``value``. ``refill()`` makes the rows that each test
-begins with: documents 1 and 2 of each kind, whose totals are the sums of their values.
+starts with: documents 1 and 2 of each kind, with totals that are the sums of their values.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Base(DeclarativeBase):
 
 
 def key() -> Mapped[int]:
-    """A primary key that the tests choose."""
+    """Make a primary key that the tests choose."""
     return mapped_column(primary_key=True, autoincrement=False)
 
 
 class Customer(Base):
-    """No document: something that documents point to."""
+    """Not a document, but documents refer to it."""
 
     __tablename__ = "lk_customer"
     id: Mapped[int] = key()
@@ -32,7 +32,7 @@ class Customer(Base):
 
 
 class Order(Base):
-    """The plain case, with a composition: lines live and die with their order."""
+    """The plain case, with a composition: an order owns its lines."""
 
     __tablename__ = "lk_order"
     id: Mapped[int] = key()
@@ -74,7 +74,7 @@ class Entry(Base):
 
 
 class Contract(Base):
-    """Joined inheritance: a lease is a row in two tables."""
+    """Joined inheritance: a lease is a row in each of two tables."""
 
     __tablename__ = "lk_contract"
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "contract"}  # noqa: RUF012
@@ -114,7 +114,7 @@ class Fault(Ticket):
 
 
 class Depot(Base):
-    """Concrete inheritance: a cold store has nothing in the table of depots."""
+    """Concrete inheritance: a cold store has no row in the table of depots."""
 
     __tablename__ = "lk_depot"
     id: Mapped[int] = key()
@@ -130,7 +130,7 @@ class ColdStore(Depot):
 
 
 class Account(Base):
-    """A version column, which the ORM checks and counts up."""
+    """A header with a version column, which the ORM checks and increments."""
 
     __tablename__ = "lk_account"
     id: Mapped[int] = key()
@@ -140,7 +140,7 @@ class Account(Base):
 
 
 class Invoice(Base):
-    """Loads other objects along: one by a JOIN in the same SELECT, one by a second SELECT."""
+    """A header that loads other objects too: one by a JOIN in the same SELECT, one by a second SELECT."""
 
     __tablename__ = "lk_invoice"
     id: Mapped[int] = key()

@@ -1,4 +1,4 @@
-"""The poolers of a test run: each is started when a test first asks for it."""
+"""The poolers of a test run; each starts when a test first needs it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,29 @@ from tests.support.databases import PGPOOL, POOLERS
 
 FOUND = pytest.StashKey["Poolers"]()
 
-#: The programs, and a driver, as SA_DOCLOCK_TEST_REQUIRE names them.
+#: The programs, and a driver, by their names in SA_DOCLOCK_TEST_REQUIRE.
 PROGRAMS = ("pgbouncer", PGPOOL, "psycopg2")
 
-#: A test that sets something of a connection. In transaction pooling another test gets this connection next.
+#: A test that changes a connection's settings. In transaction pooling, another test gets this
+#: connection next.
 SETS_CONNECTION = pytest.mark.not_databases("pgbouncer-transaction")
 
-#: A test that sets something of a connection, which each pooler gives to others, or ends one by its id.
+#: A test that changes settings of a connection that each pooler passes on, or ends a connection
+#: by its id.
 ENDS_CONNECTION = pytest.mark.not_databases(*POOLERS)
 
-#: A test that counts round trips. pgpool-II answers each statement of a pipeline on its own, before the
-#: last one has come; a client that sends several at once does not wait for that, and it looks like a trip.
+#: A test that counts round trips. pgpool-II answers each statement of a pipeline separately, before the
+#: last one arrives. A client that sends several at once does not wait, but the answer looks like a trip.
 COUNTS_ROUND_TRIPS = pytest.mark.not_databases(PGPOOL)
 
-#: What docs/poolers.md says to set for pgpool-II: it sends what comes for this database to the primary.
+#: The settings for pgpool-II from docs/poolers.md: it sends every statement for this database to
+#: the primary.
 TO_PRIMARY = {"database_redirect_preference_list": "doclock:primary"}
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """A pooler, and the ways past it."""
+    """A pooler, and the URLs that bypass it."""
 
     server: Server
     direct_url: str
@@ -44,7 +47,7 @@ class Pooled:
 
 
 def skip_without(config: pytest.Config, program: str, reason: str) -> NoReturn:
-    """Skip a test for want of this program; fail it where SA_DOCLOCK_TEST_REQUIRE names it."""
+    """Skip a test because this program is missing; fail it if SA_DOCLOCK_TEST_REQUIRE names the program."""
     check_required(program, reason)
     note_skipped(config, f"POOLER {program}", reason)
     pytest.skip(f"no {program}: {reason}")
@@ -57,19 +60,18 @@ def skip_server_cursor(column: str) -> None:
 
 
 class Poolers:
-    """The poolers, by their columns of the matrix: PgBouncer in front of the server of the run.
+    """The poolers, by matrix column: PgBouncer in front of the server of the run.
 
     pgpool-II has separate servers, a primary and a standby.
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        """Start nothing yet."""
         self._config = config
         self._found: dict[str, Pooled | str] = {}
         self._stack = ExitStack()
 
     def find(self, column: str, url: str) -> Pooled:
-        """Return this pooler in front of the server at this URL; skip the test if it cannot be had."""
+        """Return this pooler in front of the server at this URL; skip the test if the pooler is not available."""
         if column not in self._found:
             try:
                 self._found[column] = self._start(column, url)
@@ -81,7 +83,6 @@ class Poolers:
         skip_without(self._config, column.partition("-")[0], found)
 
     def stop(self) -> None:
-        """Stop them."""
         self._stack.close()
 
     def _start(self, column: str, url: str) -> Pooled:

@@ -1,4 +1,4 @@
-"""Known rows in every table, and no others; SQLite files that are filled once and copied."""
+"""The same known rows in every table, and SQLite files that are filled once and copied."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tests.support.databases import Database, new_sqlite_file
 
 
 class FilledFiles:
-    """The contents of the file of each column of the matrix."""
+    """The contents of the file for each column of the matrix."""
 
     def __init__(self, metadata: sa.MetaData, fill: Callable[[sa.Connection], object]) -> None:
-        """Make nothing yet.
+        """Create nothing yet.
 
-        :param fill: puts the rows into the tables.
+        :param fill: inserts the rows into the tables.
         """
         self._metadata = metadata
         self._fill = fill
         self._contents: dict[str, bytes] = {}
 
     def copy_to(self, database: Database) -> None:
-        """Make the file of a test one with the tables and rows, in the journal mode of its column."""
+        """Give a test's file the tables and rows, in the journal mode of its column."""
         column = database.column
         if column not in self._contents:
             self._contents[column] = self._made(column)
@@ -58,14 +58,14 @@ def _path_of(database: Database) -> Path:
 
 
 def engine_for_refills(database: Database) -> sa.Engine:
-    """Make an engine whose connections take many statements at once, where the driver can."""
+    """Make an engine whose connections accept several statements at once, if the driver can."""
     if sa.make_url(database.url).get_driver_name() == "pymysql":
         return database.engine(connect_args={"client_flag": CLIENT.MULTI_STATEMENTS})
     return database.engine()
 
 
 class Refill:
-    """Put these rows in the tables, and take every other away."""
+    """Insert these rows into the tables, and delete all others."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class Refill:
         self._texts: dict[str, Sequence[str]] = {}
 
     def __call__(self, connection: sa.Connection) -> None:
-        """Do it, in the transaction of this connection.
+        """Refill the tables, in the transaction of this connection.
 
-        An error may be the driver's own.
+        The driver's own error may escape.
         """
         dialect = connection.dialect
         if dialect.name not in self._texts:
@@ -106,12 +106,12 @@ class Refill:
             return
         with closing(connection.connection.cursor()) as cursor:
             cursor.execute(";".join(texts))
-            while cursor.nextset():  # which raises what the statement has met
+            while cursor.nextset():  # which raises the statement's error
                 pass
 
 
 def _defaults(table: sa.Table) -> dict[str, Any]:
-    """Return what SQLAlchemy fills in when it executes an INSERT; not when it compiles one."""
+    """Return the defaults that SQLAlchemy fills in when it executes an INSERT, but not when it compiles it."""
     return {
         column.key: column.default.arg
         for column in table.columns

@@ -1,4 +1,4 @@
-"""A table of cases that is one test: for long tables that need no server."""
+"""A table of cases as one test, for long tables that need no server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows(
     """Run a test with each of these values, within one item.
 
     All rows run; the failure names the rows that failed.  The arguments are those of
-    ``pytest.mark.parametrize``.  The fixtures are made once, for all rows.
+    ``pytest.mark.parametrize``.  All rows share the fixtures.
     """
     wanted = [name.strip() for name in names.split(",")] if isinstance(names, str) else [*names]
     given = [_values(value, len(wanted)) for value in values]

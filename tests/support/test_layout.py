@@ -57,7 +57,7 @@ def test_every_combination_runs_in_make_test_all_and_in_the_public_workflow() ->
     assert "--pairwise" not in text_of(".github/workflows/ci.yml")
 
 
-#: Packages whose essentials are elsewhere, or that a lock does not need.
+#: Packages whose essential tests are elsewhere, or that a lock does not need.
 NOT_QUICK = {
     *("alembic", "cli", "forks", "lock_errors", "mappings", "mistakes"),
     *("poolers", "questions", "telemetry", "testing"),
@@ -78,7 +78,7 @@ def test_the_marker_quick_is_for_whole_files_and_each_package_has_some() -> None
 
 
 def test_a_folder_leaves_out_its_own_tests_alone() -> None:
-    """pytest calls the hook of a folder with the tests of all."""
+    """pytest calls the hook of a folder with all tests."""
     params = {"database": "pgbouncer-session", "driver": "psycopg"}
     own, others = (
         SimpleNamespace(nodeid=f"tests/{path}", callspec=SimpleNamespace(params=params))
@@ -154,10 +154,11 @@ def test_the_rest_of_the_arguments_is_as_ever(
 # --------------------------------------------------------------------------------------------------
 # The tests pass in a clone of any name, in any folder.
 
-#: Its name is the package's; above it are a space, a hidden folder, and the names of other folders.
+#: The clone has the package's name; the path contains a space, a hidden folder, and the names of
+#: other folders.
 CLONE = Path(".hidden", "my site-packages", "site-packages", "tests", "sa_doclock")
 
-#: Tests that tell the program's files from ours, or from SQLAlchemy's.
+#: Tests that distinguish the program's files from ours, or from SQLAlchemy's.
 TESTS_ANY_CLONE = (
     "tests/docs/test_examples.py",
     "tests/integration/locking/transactions/test_call_budget.py",
@@ -175,7 +176,7 @@ def test_a_clone_named_as_the_package(tmp_path: Path) -> None:
     clone = tmp_path / CLONE
     hidden = shutil.ignore_patterns(".*", "__pycache__")
     shutil.copytree(ROOT, clone, ignore=hidden)
-    # A virtual environment in the clone has it below the clone's name, too.
+    # In a clone with a virtual environment, the path of the environment contains the clone's name too.
     (clone / "sqlalchemy").symlink_to(Path(sqlalchemy.__file__).parent)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--databases=sqlite", "--pairwise", *TESTS_ANY_CLONE],

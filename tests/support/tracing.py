@@ -1,4 +1,4 @@
-"""Ctrl-C at each line of some modules, and the work that a function does, counted."""
+"""Ctrl-C at each line of some modules, and the amount of work of a function."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ UNFINISHED = sa.exc.SQLAlchemyError, AssertionError
 
 
 class CtrlC:
-    """Raises KeyboardInterrupt at one line, each time at the first one where it has not raised yet.
+    """Raises KeyboardInterrupt at one line per call: the first line where it has not raised yet.
 
-    :param modules: how the names of the modules begin.
+    :param modules: the beginnings of the modules' names.
     """
 
     def __init__(self, *modules: str) -> None:
@@ -33,7 +33,7 @@ class CtrlC:
         self.raised: tuple[str, int] | None = None
 
     def during(self, step: Callable[[], object]) -> bool:
-        """Call this, interrupted; return whether it was."""
+        """Call this with an interruption; return whether it happened."""
         self.raised, before = None, sys.gettrace()
         sys.settrace(self)
         try:
@@ -57,14 +57,14 @@ class CtrlC:
 
 
 # --------------------------------------------------------------------------------------------------
-# The files of sa_doclock, distinguished from others by their folder: a clone may have any name, in any place.
+# The folder distinguishes sa_doclock's files from others: a clone may have any name, in any place.
 
 PACKAGE = Path(sa_doclock.__file__).parent
 _PREFIX = f"{PACKAGE}{sep}"
 
 
 def own_path(file: str) -> str | None:
-    """Return the path of a file in the package; None for a file of others."""
+    """Return the path of a file in the package; None for other files."""
     return file.removeprefix(_PREFIX) if file.startswith(_PREFIX) else None
 
 
@@ -73,7 +73,7 @@ def own_path(file: str) -> str | None:
 
 
 def calls_of(function: Callable[[], object]) -> int:
-    """Return how many Python functions are called, and generators resumed, of any module."""
+    """Return the number of function calls and generator resumptions in Python, in any module."""
     calls = 0
 
     def profile(_frame: FrameType, what: str, _argument: object) -> None:

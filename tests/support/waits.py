@@ -1,4 +1,4 @@
-"""Waits until something is so: above all, until the database says that one actor waits for another."""
+"""Waits for a condition: above all, until the database reports that one actor waits for another."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.support.databases import Database
 #: Waiter and holder, both as the server's connection ids.
 _WAITS: Mapping[str, str] = {
     "postgresql": "SELECT pid, unnest(pg_blocking_pids(pid)) FROM pg_stat_activity",
-    # Row locks, then named locks (GET_LOCK), which the server lists among the metadata locks;
-    # MariaDB only by a plugin, so there the name is cut out of the waiter's statement.
-    # MySQL names for a row lock the thread that wrote it down, which may be the waiter or a purge
-    # thread; a transaction's lock on the table is its own.
+    # Row locks, then named locks (GET_LOCK), which the server lists among the metadata locks.
+    # MariaDB does so only with a plugin, so there the name comes from the waiter's statement. For
+    # a row lock, MySQL names the thread that recorded it, which may be the waiter or a purge
+    # thread; a transaction's table lock names its own thread.
     "mysql": """
         SELECT waiter.processlist_id, holder.processlist_id
         FROM performance_schema.data_lock_waits
@@ -61,12 +61,12 @@ _WAITS_OF_NAMES = """
     JOIN pg_stat_activity holder ON holder.pid = blocker
     WHERE waiter.application_name ~ '^[0-9]+$' AND holder.application_name ~ '^[0-9]+$'"""
 
-# MariaDB answers from a copy that it renews only when nobody has read it for 0.1 s (CACHE_MIN_IDLE
-# in its trx0i_s.cc): a more eager poll would read the same old copy for ever.
+# MariaDB answers from a copy, and renews it only after 0.1 s without a query (CACHE_MIN_IDLE in
+# its trx0i_s.cc): a more eager poll would read the same old copy forever.
 _POLL_SECONDS: Mapping[str, float] = {"mariadb": 0.12}
 _POLL_SECONDS_ELSEWHERE, _FIRST_POLL_SECONDS = 0.02, 0.002
 
-# What SQLite runs without the file's write lock.
+# Statements that SQLite runs without the file's write lock.
 _NEVER_WAITS = re.compile(
     r"\s*(SELECT|PRAGMA(?! incremental_vacuum)|SAVEPOINT|RELEASE|ROLLBACK|BEGIN( DEFERRED)?\s*$)",
     re.IGNORECASE,
@@ -74,9 +74,9 @@ _NEVER_WAITS = re.compile(
 
 
 def wait_until(condition: Callable[[], object], *, poll_seconds: float = 0.005) -> None:
-    """Return when it is so, as a server says only when it is asked, and others not at all.
+    """Poll until the condition holds.
 
-    :raises AssertionError: it has not come about in time.
+    :raises AssertionError: it did not hold in time.
     """
     deadline = time.monotonic() + PATIENCE
     while not condition():
@@ -87,18 +87,18 @@ def wait_until(condition: Callable[[], object], *, poll_seconds: float = 0.005) 
 def wait_until_blocked(
     waiter: Actor[Any], holder: Actor[Any], step: Step[Any], *, seconds: float = 10
 ) -> None:
-    """Return as soon as the database says that ``waiter`` waits for ``holder`` in this step.
+    """Return as soon as the database reports that ``waiter`` waits for ``holder`` in this step.
 
-    A wait behind another waiter counts when that one waits for the holder in turn.
+    A wait behind another waiter counts if that waiter waits for the holder in turn.
 
-    SQLite has no server to ask, and its waiting is a loop in the client. There it is enough that
-    the step has begun a statement that needs the file's write lock and has not ended, that the
+    SQLite has no server to ask, and waits in a client-side loop. For SQLite it is enough that
+    the step began a statement that needs the file's write lock and has not ended, that the
     holder has a connection, and that a third connection is refused that lock at this moment. So a
     step that is merely slow after such a statement would look as if it waited.
 
-    :param step: what the waiter has started.
+    :param step: the waiter's running step.
     :raises AssertionError: the step ended instead, or nothing blocks it after ``seconds``.
-    :raises BaseException: whatever the step itself raised.
+    :raises BaseException: the step's own error.
     """
     deadline = time.monotonic() + seconds
     longest = poll_seconds_of(waiter.database)
@@ -118,7 +118,7 @@ def wait_until_blocked(
 
 
 def _look(waiter: Actor[Any], holder: Actor[Any]) -> tuple[bool, str]:
-    """Say whether the one waits for the other, and what was seen."""
+    """Return whether the waiter waits for the holder, and a description of what was seen."""
     if waiter.database.name == "sqlite":
         return _look_at_file(waiter, holder)
     waits = waits_at(waiter.database)
@@ -129,7 +129,7 @@ def _look(waiter: Actor[Any], holder: Actor[Any]) -> tuple[bool, str]:
 
 
 def waits_at(database: Database) -> set[tuple[int, int]]:
-    """Return who waits for whom, as the ids of connections; of a database with a server."""
+    """Return all waits as connection ids, from a database with a server."""
     query = _WAITS_OF_NAMES if database.pooled else _WAITS[database.name]
     with database.poller().connect() as connection:
         rows = connection.execute(sa.text(query))
@@ -140,12 +140,12 @@ def waits_at(database: Database) -> set[tuple[int, int]]:
 
 
 def poll_seconds_of(database: Database) -> float:
-    """Return the seconds between two looks at its waits."""
+    """Return the seconds between two polls of its waits."""
     return _POLL_SECONDS.get(database.name, _POLL_SECONDS_ELSEWHERE)
 
 
 def _all_behind(starts: frozenset[int], waits: set[tuple[int, int]]) -> set[int]:
-    """Follow the waits from these connections to everything that they wait for."""
+    """Follow the waits from these connections to every connection that they wait for."""
     reached: set[int] = set()
     front = set(starts)
     while front:
@@ -169,7 +169,7 @@ def _write_lock_is_taken(path: str | None) -> bool:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as exc:
-            # Python 3.10 does not tell the code; nothing else can refuse this statement.
+            # Python 3.10 does not report the code; nothing else can refuse this statement.
             code = getattr(exc, "sqlite_errorcode", 5)
             if code & 0xFF != 5:  # SQLITE_BUSY, plain or extended
                 raise

@@ -1,4 +1,4 @@
-"""An SQLite file with the rows of tests/support/models.py, and what is sent to it."""
+"""An SQLite file with the rows of tests/support/models.py, and a record of the statements it receives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.support.models import Base, refill
 
 @pytest.fixture(scope="session")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make the file that every test gets a copy of."""
     path = tmp_path_factory.mktemp("unit") / "filled.db"
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
@@ -28,7 +27,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def engine(filled: Path, tmp_path: Path) -> Iterator[Engine]:
-    """Connect to a copy, which is fast because nobody minds to lose it."""
+    """Connect to a copy. Durability is off: losing the file costs nothing."""
     path = shutil.copy(filled, tmp_path / "unit.db")
     engine = create_engine(f"sqlite:///{path}")
     event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous = OFF"))
@@ -38,7 +37,7 @@ def engine(filled: Path, tmp_path: Path) -> Iterator[Engine]:
 
 @pytest.fixture
 def sent(engine: Engine) -> list[str]:
-    """Note what is sent from now on: statements, and what ends a transaction."""
+    """Record every statement from now on, and every end of a transaction."""
     noted: list[str] = []
 
     def note(_connection: Connection, _cursor: object, statement: str, *_: object) -> None:
@@ -52,16 +51,15 @@ def sent(engine: Engine) -> list[str]:
 
 @pytest.fixture
 def session(engine: Engine) -> Iterator[LockingSession]:
-    """Open a session on the file."""
     with LockingSession(engine) as session:
         yield session
 
 
 @pytest.fixture(scope="module")
 def frozen_heap() -> None:
-    """Collect garbage once, so that each test of the file looks for it among its own objects alone.
+    """Collect garbage once per file, so that each test searches only its own objects.
 
-    Else it would go each time through all that the tests before have made and kept.
+    Otherwise every search would also walk the objects that earlier tests left.
     """
     gc.collect()
     gc.freeze()

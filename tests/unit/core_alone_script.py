@@ -1,6 +1,6 @@
-"""Locks documents on SQLite with few features or none; run by test_session_parts.py in a copy of the package.
+"""Locks documents on SQLite with few features or none; test_session_parts.py runs it in a copy of the package.
 
-Its argument is the class of the sessions: ``core.session.CoreSession``.
+The argument is the class of the sessions: ``core.session.CoreSession``.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def refused(kind: type[Exception], call: object) -> bool:
 
 
 def lock_and_read(engine: sa.Engine) -> None:
-    """The lock, what is read again under it, the end of the wait, and the guard."""
+    """Test the lock, the rows that it reads again, the end of the wait, and the guard."""
     with LockingSession(engine) as one, LockingSession(engine, **WAIT) as other:
         order = one.get_one(Order, 1)
         assert [line.value for line in order.lines] == [5]
         one.commit()
-        with other.begin():  # changes what the first session has in memory
+        with other.begin():  # changes the objects in the first session
             changed = other.get_one_entity(Order, 1, ForUpdate)
             changed.total, changed.lines[0].value = 11, 6
         order = one.get_one_document(Order, 1, ForUpdate)
@@ -78,7 +78,7 @@ def lock_and_read(engine: sa.Engine) -> None:
 
 
 def lock_by_statement(engine: sa.Engine) -> None:
-    """A shared lock, a set, and SQLAlchemy's own ``with_for_update()``, which only a feature adopts."""
+    """Test a shared lock, a set, and SQLAlchemy's own ``with_for_update()``, which only a feature adopts."""
     with LockingSession(engine) as one:
         one.get_entity(Order, 1, SharedRead)
         assert one.held_locks == {(Order, (1,)): SharedRead}

@@ -1,4 +1,4 @@
-"""Mappings that are rare, wrongly declared, or have no header row to lock."""
+"""Mappings that are rare, wrongly declared, or without a header row to lock."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Wheel(Base):
 
 
 class Shape(ConcreteBase, Base):
-    """Concrete, where a select of the root is a UNION of all tables."""
+    """Concrete inheritance: a select of the root is a UNION of all tables."""
 
     __tablename__ = "shape"
     __mapper_args__ = {"polymorphic_identity": "shape", "concrete": True}  # noqa: RUF012
@@ -100,17 +100,17 @@ class Selected(Base):
 
 
 # --------------------------------------------------------------------------------------------------
-# Classes that a test maps for itself alone, some of them wrongly declared.
+# Classes that single tests map for themselves, some of them wrongly declared.
 
 COMPOSITION = "all, delete-orphan"
 
 
 class World:
-    """A separate registry; when the test is over, none of its classes is mapped."""
+    """Provide a separate registry, disposed of after the test."""
 
     def __init__(self) -> None:
         self.registry = registry()
-        self.made: list[type[Any]] = []  # a declaration is gone with its class
+        self.made: list[type[Any]] = []  # deleting a class deletes its declaration
 
     def map(
         self,
@@ -130,7 +130,7 @@ class World:
         return entity
 
     def order(self, *parts: str, **more: Any) -> Any:
-        """Map Order, Line and Tax, and declare these parts of an order; without any, bare."""
+        """Map Order, Line and Tax, and declare these parts of an order. Without parts, leave Order bare."""
         declare = document(parts=parts) if parts else document
         order = self.map(
             "Order",
@@ -151,18 +151,17 @@ class World:
         return order
 
     def close(self) -> None:
-        """Forget everything."""
         self.registry.dispose()
         self.made.clear()
         gc.collect()
-        configure_mappers()  # raises what has leaked
+        configure_mappers()  # raises if anything leaked
 
 
 def refers(table: str, name: str | None = None, *, key: str = "id") -> Column[Any]:
-    """Make the column of a foreign key, ``<table>_id``."""
+    """Make the foreign key column ``<table>_id``."""
     return Column(name or f"{table}_id", ForeignKey(f"{table}.{key}"))
 
 
 def paths(entity: Any) -> list[str]:
-    """Return the paths of all parts, as the library has understood the declaration."""
+    """Return the paths of all parts, as the library resolved the declaration."""
     return [part.path for part in parts_of(root_of(mapper_of(entity)))]

@@ -1,4 +1,4 @@
-"""sa-doclock-audit behind the names of sa_doclock: the same objects where it is installed, else how to install it."""
+"""sa-doclock-audit under the names of sa_doclock: the same objects if it is installed, else how to install it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ INSTALL = (
 
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Python find no doclock_audit."""
+    """Hide doclock_audit from imports."""
     monkeypatch.setitem(sys.modules, "doclock_audit", None)
 
 
 def without_auditor(code: str, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a separate process that finds no doclock_audit."""
+    """Run code in a separate process that cannot import doclock_audit."""
     code = f"import sys; sys.modules['doclock_audit'] = None; {code}"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
@@ -97,7 +97,7 @@ def test_pytest_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the modules of sa_doclock that a file imports from, each with a name."""
+    """Yield each module of sa_doclock that a file imports from, with the imported name."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and not node.level:
             module = node.module or ""

@@ -1,4 +1,4 @@
-"""The texts of keys in the table of check-outs: two keys are never the same text, and each is read back."""
+"""Keys as text in the table of check-outs: no two keys share a text, and each can be read back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Color(enum.Enum):
 
 
 class Code(sa.TypeDecorator[str]):
-    """Values that the database stores in another way."""
+    """Values that the database stores in a different form."""
 
     impl = sa.Integer
     cache_ok = True

@@ -1,4 +1,4 @@
-"""The condition of a transaction: each allowed move happens, and every other one is a bug that says so."""
+"""The condition of a transaction: every allowed move succeeds, and any other reports a bug."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.rows import rows
 
 C = Condition
 ERROR = LockMisuse("of a test")
-#: Each row is a condition, each column one that it may become: in the order of the Enum.
+#: Rows are conditions, columns their possible successors, both in the order of the Enum.
 TABLE = """
     OPEN      . x x x x x x x
     HALF_DONE x . x x x x . x
@@ -61,7 +61,7 @@ class Server:
 
 
 class Story:
-    """A session's transaction, with a savepoint in it."""
+    """The transaction of a session, with a savepoint in it."""
 
     def __init__(self) -> None:
         self.session = LockingSession(create_engine("sqlite://"))
@@ -73,7 +73,7 @@ class Story:
 
 
 def reach(story: Story, condition: Condition, *, ended: bool = False) -> None:
-    """Bring the transaction into this condition, as the program or the server does."""
+    """Bring the transaction into this condition, as the program or the server would."""
     transaction, server = story.transaction, cast("Any", Server(ended=ended))
     ways: dict[Condition, Callable[[], object]] = {
         C.OPEN: lambda: None,
@@ -89,7 +89,7 @@ def reach(story: Story, condition: Condition, *, ended: bool = False) -> None:
 
 
 def undo(story: Story, before: Condition, after: Condition) -> None:
-    """Fail once, and worse in a savepoint or in doubt; then roll back, or ask the server."""
+    """Fail once, then fail worse in a savepoint or in doubt; then roll back, or ask the server."""
     reach(story, after)
     if before is C.IN_DOUBT:
         reach(story, before)
@@ -162,7 +162,7 @@ def test_a_savepoint_undoes_nothing_that_the_server_has_rolled_back() -> None:
 
 def test_a_rollback_of_the_server_that_nobody_has_refused_yet_is_not_committed() -> None:
     story = Story()
-    story.transaction.note_server_rollback()  # as within a call for a lock
+    story.transaction.note_server_rollback()  # as during a call that takes a lock
     story.transaction.refuse()
     with pytest.raises(PendingRollbackError, match="by itself"):
         story.session.commit()
@@ -205,7 +205,7 @@ def test_the_drawing_has_each_condition() -> None:
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    """Return an engine of one connection, which keeps the table ``ran`` as long as it is open."""
+    """Return an engine with one connection, which keeps the table ``ran`` while it is open."""
     engine = create_engine("sqlite://", poolclass=QueuePool, pool_size=1, max_overflow=0)
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE ran (name)")
@@ -229,7 +229,7 @@ def raw(connection: Connection) -> Any:
 def test_functions_run_before_the_rollback_and_statements_after_it(engine: Engine) -> None:
     with engine.connect() as connection:
         driver = raw(connection)
-        driver.isolation_level = None  # each statement is committed unless BEGIN was sent
+        driver.isolation_level = None  # without BEGIN, each statement commits
         seen: list[bool] = []
         on_return(connection, CallFunction(lambda: seen.append(driver.in_transaction)))
         on_return(connection, insert("first"))
@@ -340,8 +340,8 @@ FIRST_ACTION_DURING_A_RESET = """if True:
 
 
 def test_the_first_action_of_a_process_disturbs_nobody_elses_reset() -> None:
-    # Listening to the one pool at this time is "deque mutated during iteration" in the thread of
-    # the slow listener: its connection would be closed, and the last listener not be called.
+    # A listener added to the only pool now raises "deque mutated during iteration" in the thread
+    # of the slow listener: the pool would close its connection and skip the last listener.
     code = [sys.executable, "-c", FIRST_ACTION_DURING_A_RESET]
     result = subprocess.run(code, capture_output=True, text=True, check=False, timeout=60)
     assert (result.stdout, result.stderr) == ("slow action last last\n", "")

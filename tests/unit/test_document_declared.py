@@ -1,4 +1,4 @@
-"""@document on every kind of mapping, before it and after it."""
+"""@document on every kind of mapping, applied before and after mapping."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_mapped_as_dataclass_by_a_base() -> None:
         letter_id: Mapped[int] = mapped_column(ForeignKey("letter.id"), default=None)
 
     assert paths(Letter) == ["pages"]
-    assert Letter(id=1, pages=[]) == Letter(id=1, pages=[])  # a dataclass: it cannot be hashed
+    assert Letter(id=1, pages=[]) == Letter(id=1, pages=[])  # a dataclass: not hashable
     Base.registry.dispose()
 
 

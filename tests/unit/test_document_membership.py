@@ -1,4 +1,4 @@
-"""Rows of documents in memory, and what the library says of their headers."""
+"""Rows of documents in memory, and the headers that the library finds for them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def in_memory() -> Iterator[Session]:
 
 
 def recorded(session: Session) -> list[str]:
-    """Note what the session sends from now on."""
+    """Record the statements that the session sends from now on."""
     noted: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
@@ -69,7 +69,7 @@ def recorded(session: Session) -> list[str]:
 
 
 def headers_of(session: Session, root: type[Any], thing: object, *, ask: bool = False) -> Found:
-    """Return what HeaderResolver says; asking or not."""
+    """Return the headers that HeaderResolver finds, with or without asking the database."""
     return set(HeaderResolver(session, mapper_of(root), ask=ask).headers(inspect(thing)))
 
 
@@ -91,7 +91,7 @@ def sent(session: Session) -> list[str]:
 #: Rows whose own foreign key is the header's key.
 ONE_LEVEL: list[tuple[type[Any], type[Any], Any, Found]] = [
     (Order, Line, 3, {(2,)}),
-    (Journal, Entry, (1, 2024, 1), {(2024, 1)}),  # an entry's key begins with the number
+    (Journal, Entry, (1, 2024, 1), {(2024, 1)}),  # an entry's key begins with the journal's number
     (Journal, Entry, (2024, 1, 1), {(1, 2024)}),
     (Contract, Room, 1, {(1,)}),
     (Album, Cover, 1, {(1,)}),
@@ -114,7 +114,7 @@ def test_the_foreign_key_says_it(
     assert sent == []
 
 
-#: Rows further down: what leads to the header, from the row up.
+#: Rows further down, with the path from the row up to the header.
 FURTHER: list[tuple[type[Any], list[tuple[type[Any], Any]], Found]] = [
     (Order, [(Tax, 1), (Line, 1)], {(1,)}),
     (Journal, [(Split, 5), (Entry, (2024, 1, 1))], {(1, 2024)}),
@@ -157,7 +157,7 @@ def test_without_them_it_is_unknown_or_asked(
     assert sent
 
 
-#: Rows whose header no foreign key of their own leads to.
+#: Rows without a foreign key that leads to their header.
 NO_KEY: list[tuple[type[Any], type[Any], Any, Found]] = [
     (Album, Tag, 1, {(1,), (2,)}),
     (Album, Tag, 3, {(1,)}),

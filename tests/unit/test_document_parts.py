@@ -1,4 +1,4 @@
-"""The parts of a document: by composition, in a hierarchy, and if parts have such parts."""
+"""The parts of a document: by composition, in a hierarchy, and nested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Impossible documents are refused when the mappers are configured, with the path in the error."""
+"""Configuring the mappers refuses impossible documents, with the path in the error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def raises_text(text: str) -> Any:
         ("line", "the part 'line' is unknown: Order has no relationship 'line', only lines, cust"),
         ("lines.tax", "the part 'lines.tax' is unknown: Line has no relationship 'tax', only "),
         ("lines.taxes.rate", "the part 'lines.taxes.rate' is unknown: Tax has no relationship"),
-        ("customer_id", "the part 'customer_id' is unknown"),  # a column is no relationship
+        ("customer_id", "the part 'customer_id' is unknown"),  # a column is not a relationship
         ("Lines", "the part 'Lines' is unknown"),
         ("", "the part '' is unknown"),
         (".lines", "the part '.lines' is unknown"),

@@ -1,4 +1,4 @@
-"""The errors: one class for each reaction, catchable as SQLAlchemy's, and worth reading at three."""
+"""Each reaction has its error class, each error can be caught as SQLAlchemy's, and its text helps at 3 a.m."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ class Line(Base):
 
 
 def change_lines(session: Session) -> Bill:
-    """Change the lines, the last one first; Line 1 was loaded first."""
+    """Change the lines, last to first; Line 1 was loaded first."""
     bill = session.get_one(Bill, 1)
     for line in reversed(bill.lines):
         line.value += 1
@@ -304,7 +304,7 @@ def lock(session: LockingSession) -> None:
 def lock_by_program(session: LockingSession) -> None:
     session.autoflush = False
     change_lines(session)
-    session.connection().exec_driver_sql("UPDATE line SET value = 100")  # as another would
+    session.connection().exec_driver_sql("UPDATE line SET value = 100")  # as another session would
     session.scalars(sa.select(Bill).with_for_update()).all()
 
 

@@ -1,6 +1,6 @@
-"""A text key with line breaks and escape codes, or a very long one, is in no text as it is.
+"""No text contains a key with line breaks or escape codes, or a very long key, unescaped or in full.
 
-Not in the texts of errors, in log records, warnings, records of the testing kit or spans.
+This covers errors, log records, warnings, spans and the records of the testing kit.
 """
 
 from __future__ import annotations
@@ -88,7 +88,6 @@ def key(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def engine(tmp_path: Path, key: str) -> Iterator[Engine]:
-    """Make a file with a country that has this key."""
     engine = create_engine(f"sqlite:///{tmp_path}/forged.db")
     Base.metadata.create_all(engine)
     with LockingSession(engine) as session:
@@ -101,7 +100,7 @@ def engine(tmp_path: Path, key: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """Have all records of the test looked at, with their fields."""
+    """Check every log record of the test, including its fields."""
     with caplog.at_level(logging.DEBUG, "sa_doclock"):
         yield caplog
     records = caplog.get_records("call")
@@ -316,7 +315,7 @@ def test_an_error_has_it_shortened(
     assert "'a" in text
     assert key not in text
     for line in text.split("\n  ") if kind is AssertionError else [text]:
-        assert_short(line)  # of the testing kit there is a line for each lock that was taken
+        assert_short(line)  # the testing kit prints a line for each lock
     if isinstance(caught.value, DocLockError):
         assert_short(caught.value.reason)
     for record in caplog.records:
@@ -338,7 +337,7 @@ def test_every_error_names_its_document_by_it(
     add_document(error, entity, key, ForUpdate, "sqlite")
     assert key_text(key) in str(error)
     assert_short(error.reason)
-    assert error.ident == key  # as it was given, for the program
+    assert error.ident == key  # unchanged, for the program
 
 
 @pytest.mark.usefixtures("log")

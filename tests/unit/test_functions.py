@@ -1,4 +1,4 @@
-"""Everything that takes a function refuses one that would not run, before anything is sent."""
+"""Every method that takes a function refuses one that cannot run, before it sends anything."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_function_that_is_marked_as_a_coroutine_function_is_one() -> None:
         check_function("it", marked(lambda _session: later(1)), arguments=1, instead="async_it")
 
 
-class Made(Exception):  # no error: the check has passed
+class Made(Exception):  # no error: the check passed
     pass
 
 
@@ -178,7 +178,7 @@ def make() -> Any:
 
 
 def with_session(function: Callable[..., object]) -> Callable[..., object]:
-    """A decorator that gives more arguments than its wrapper gets."""
+    """A decorator that passes more arguments than its wrapper receives."""
 
     @wraps(function)
     def call(*args: Any) -> object:
@@ -215,7 +215,7 @@ RETURNED: list[tuple[Callable[..., Any], str]] = [
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    """Store an order in a file: no lock is possible in memory."""
+    """Store an order in a file: an in-memory database cannot be locked."""
     engine = sa.create_engine(f"sqlite:///{tmp_path}/orders.db")
     Base.metadata.create_all(engine)
     with engine.begin() as connection:
@@ -246,7 +246,7 @@ def test_what_nobody_awaits_is_found_where_it_is_returned(
     for call in calls:
         with pytest.raises(TypeError, match=f"{words}|returned an awaitable"):
             call()
-    gc.collect()  # nor is it left to be "never awaited", which pytest would tell
+    gc.collect()  # pytest would report a coroutine that was "never awaited"
 
 
 @pytest.mark.parametrize(("function", "words"), RETURNED[1:])

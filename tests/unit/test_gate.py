@@ -1,4 +1,4 @@
-"""The changes of a function of gate.run(): in doubt, something was changed."""
+"""The changes that a function of gate.run() makes. In doubt, the gate assumes a change."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_change_is_seen_whatever_is_pending(
     session: Session, first: Function, then: Function
 ) -> None:
     if first is then is delete:
-        return  # the second time it changes nothing
+        return  # the second call changes nothing
     session.rollback()
     bill = session.get_one(Bill, 1)
     with session.no_autoflush:
@@ -154,19 +154,18 @@ def test_a_text_that_sqlalchemy_has_not_read_may_write() -> None:
 # The round trips of a queue of gate.run() whose functions fail, against those of as many by hand.
 
 CALLERS, CALLS = 32, 1500
-# BEGIN, the lock, the parts, two UPDATEs, COMMIT; one that fails has an UPDATE, or two, less.
+# BEGIN, the lock, the parts, two UPDATEs, COMMIT; a call that fails sends one or two UPDATEs fewer.
 SHARED, RAISED, REFUSED = 6, 4, 5
-# By hand, and where each has a separate transaction, BEGIN and the lock are on their way while
-# another one holds the document.
+# By hand, with separate transactions, BEGIN and the lock travel while another caller holds the document.
 BY_HAND = {"saved": 4, "raised": 2, "refused": 3}
 
 
 class Failed(Exception):
-    """A function has failed as it was made to."""
+    """Raised on purpose by a function of the gate."""
 
 
 class Queue:
-    """Callers of one document, each of which calls again at once; no server is asked."""
+    """Callers of one document, each of which calls again at once, without a server."""
 
     def __init__(self, kind: str, share: float) -> None:
         self.gate, self._kind, self._share = DocumentGate(), kind, share
@@ -175,7 +174,7 @@ class Queue:
     def enter(self) -> Call:
         fails = self._chance.random() < self._share
         self.by_hand += BY_HAND[self._kind if fails else "saved"]
-        function, factory = cast("Any", fails), cast("Any", None)  # neither is called
+        function, factory = cast("Any", fails), cast("Any", None)  # never called
         call = Call(
             key=1,
             shared=False,
@@ -248,7 +247,7 @@ TABLE: dict[str, dict[float, float]] = {  # of docs/gate.md
 def test_a_queue_is_never_slower_than_by_hand(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {share: times_by_hand(kind, share, monkeypatch) for share in TABLE[kind]}
     assert found == {share: pytest.approx(times, rel=0.2) for share, times in TABLE[kind].items()}
-    assert min(found.values()) > 0.95  # it has to find out once that its functions fail
+    assert min(found.values()) > 0.95  # learning that its functions fail costs one batch
 
 
 Take = Callable[[], Call | None]

@@ -1,4 +1,4 @@
-"""New headers whose keys the database gives, in one flush with rows that need the full check."""
+"""New headers with keys from the database, in one flush with rows that need the full check."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.models import Customer as WarnedLineCustomer
 
 
 class Base(DeclarativeBase):
-    """Tables of these tests alone."""
+    """Tables for these tests only."""
 
 
 @document(parts=["pages"])
@@ -197,7 +197,7 @@ def test_both_the_order_that_it_leaves_and_the_one_that_it_comes_to_have_it(
 
 
 class Note(UserWarning):
-    """The subject of a warning."""
+    """The category of a warning."""
 
 
 def own_warning() -> None:
@@ -209,7 +209,7 @@ def python_warning() -> None:
 
 
 def in_module(name: str, function: Callable[[], None]) -> Callable[[], None]:
-    """Return the function as if it had been written in another module."""
+    """Return the function as if another module had defined it."""
     assert isinstance(function, FunctionType)
     return FunctionType(function.__code__, {**globals(), "__name__": name})
 
@@ -262,7 +262,7 @@ def test_what_sqlalchemy_warns_of_in_a_commit(engine: sa.Engine, kind: type[Sess
 
 
 class Audited(LockingSession):
-    """A session that does more when it commits."""
+    """A session that does extra work on commit."""
 
     def commit(self) -> None:
         self.info["audited"] = True

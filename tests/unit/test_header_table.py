@@ -1,4 +1,4 @@
-"""The header table in every way to map it, and the mappings that have none."""
+"""The header table for every kind of mapping, and the mappings without one."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_it_is_reported_before_the_mappers_are_configured_too() -> None:
         __mapper_args__ = {"polymorphic_identity": "cat", "concrete": True}  # noqa: RUF012
         id: Mapped[int] = mapped_column(primary_key=True)
 
-    # The UNION that a select reads is made when mappers are configured, and not before.
+    # Configuring the mappers builds the UNION that a select reads, and not before.
     with pytest.raises(LockNotSupported, match="Animal is read from a Subquery"):
         lockable_root(mapper_of(Animal))
 
@@ -141,7 +141,7 @@ DERIVED: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("alias", DERIVED.values(), ids=DERIVED)
 def test_rows_of_a_derived_table_have_no_header(alias: Callable[[], Any]) -> None:
-    configure_mappers()  # only then is the union there
+    configure_mappers()  # the union exists only now
     with pytest.raises(LockNotSupported, match=r"aliased as a subquery.*flat=True"):
         header_table(alias())
 
@@ -244,7 +244,7 @@ def test_the_same_sql_is_looked_at_once() -> None:
 
 
 def test_what_is_found_while_the_caches_are_emptied_is_found_out_again_and_kept() -> None:
-    """As where the function itself is the first to configure the mappers of another registry."""
+    """This happens if the function itself is the first to configure the mappers of another registry."""
     configuring = [clear_mapper_caches]
 
     @statement_cache
@@ -263,7 +263,7 @@ def test_what_is_found_while_the_caches_are_emptied_each_time_is_not_kept() -> N
     def found(_statement: sa.Select[Any]) -> int:
         asked.append(_statement)
         clear_mapper_caches()
-        assert len(asked) < 10  # it has an end
+        assert len(asked) < 10  # stops a loop that does not end
         return len(asked)
 
     asked.clear()
@@ -316,7 +316,7 @@ def test_a_hint_is_on_each_table_that_is_locked() -> None:
 
 
 class Choice(sa.types.TypeDecorator[int]):
-    """A type whose key has a list in it, which SQLAlchemy cannot look up in its cache either."""
+    """A type whose cache key contains a list, so SQLAlchemy cannot look it up in its own cache either."""
 
     impl = sa.Integer
     cache_ok = True

@@ -1,4 +1,4 @@
-"""An editor shows the whole documentation of each method of a session, the asynchronous one too."""
+"""An editor shows the full documentation of each method of a session, including the async sessions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sa_doclock import AsyncLockingSession, LockingSession
 # --------------------------------------------------------------------------------------------------
 # A client of a language server, which asks it what an editor shows for a name in a program.
 
-_URI = "file:///program.py"  # in no folder: the server reads no project's settings
+_URI = "file:///program.py"  # in no folder, so that the server reads no project settings
 
 
 class LanguageServer:
-    """Asks a running server about one program."""
+    """Queries a running server about one program."""
 
     def __init__(self, process: subprocess.Popen[bytes], program: str) -> None:
         self._process = process
@@ -37,7 +37,7 @@ class LanguageServer:
         self._send({"method": "textDocument/didOpen", "params": {"textDocument": document}})
 
     def hover(self, line: int, character: int) -> str:
-        """Return the text that an editor shows at a place; both numbers begin at 0."""
+        """Return the text that an editor shows at a position; both numbers are zero-based."""
         place = {"line": line, "character": character}
         found = self._call("textDocument/hover", {"textDocument": {"uri": _URI}, "position": place})
         return str(found["contents"]["value"]) if found else ""
@@ -71,7 +71,7 @@ def serving(program: str) -> Iterator[LanguageServer]:
     """Run basedpyright's server on this program."""
     command = shutil.which("basedpyright-langserver", path=sysconfig.get_path("scripts"))
     assert command is not None
-    # The packages that a program imports are those of the first "python" in PATH.
+    # The first "python" in PATH provides the packages that a program imports.
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     with subprocess.Popen(
         [command, "--stdio"],
@@ -110,7 +110,7 @@ _NO_LETTER = re.compile(r"&nbsp;|[^a-zA-Z]")
 
 
 def letters(text: str) -> str:
-    """Return a text without what an editor lays it out by."""
+    """Remove the editor's layout from a text."""
     return _NO_LETTER.sub("", re.sub(r":\w+:`~?(?:\w+\.)*(\w+)", r"\1", text))
 
 

@@ -1,7 +1,6 @@
-"""The imports between the files of the package, each led to the file that has the name.
+"""The imports between the files of the package, each resolved to the file that defines the name.
 
-An import that stands under ``TYPE_CHECKING`` or in a function counts like any other: a reader has
-to follow it too.
+An import under ``TYPE_CHECKING`` or in a function counts too: readers have to follow it as well.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Graph = Mapping[str, frozenset[str]]
 
 @cache
 def import_graph() -> Graph:
-    """Return the files that each file imports from, by paths such as ``core/transaction/state.py``."""
+    """Return the files that each file imports from, as paths such as ``core/transaction/state.py``."""
     return {
         _name(path): frozenset(map(_name, _imported(path))) - {_name(path)}
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -48,7 +47,7 @@ def _imported(path: Path) -> Iterator[Path]:
 
 
 def _origin(path: Path, node: ast.ImportFrom) -> Path | None:
-    """Return the file or folder that is imported from; None where it is none of ours."""
+    """Return the imported file or folder; None if it is not part of the package."""
     parts = node.module.split(".") if node.module else []
     if node.level == 0:
         if parts[:1] != ["sa_doclock"]:
@@ -62,7 +61,7 @@ def _file(place: Path) -> Path:
 
 
 def _home(origin: Path, name: str) -> Path | None:
-    """Return the file that defines a name which can be imported from this one."""
+    """Return the file that defines a name importable from this file."""
     if origin.name != "__init__.py":
         return origin if origin.exists() else None
     module = _file(origin.parent / name)
@@ -86,7 +85,7 @@ def _imports_of(path: Path) -> list[ast.ImportFrom]:
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    """Run the code in a new Python, for modules that SQLAlchemy must not find either."""
+    """Run the code in a new Python process, with some modules hidden from SQLAlchemy."""
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
@@ -166,7 +165,7 @@ def test_every_member_can_be_inspected_without_greenlet() -> None:
 
 
 def test_no_name_is_hidden_by_a_module_of_that_name() -> None:
-    # The import of a module sets its name in the package.
+    # Importing a module sets its name in the package.
     modules = {path.stem for path in PACKAGE.iterdir()}
     assert modules & sa_doclock._MODULES.keys() == set()
 
@@ -285,7 +284,7 @@ def listeners_of(fresh: FreshProcesses, code: str) -> list[tuple[str, str]]:
     return [(target, name) for target, name in json.loads(ran.stdout)]
 
 
-# Not Pool yet: sa_doclock.pool listens to it at import.
+# Not Pool: sa_doclock.pool listens to it at import.
 @pytest.mark.parametrize("module", ["sa_doclock", "sa_doclock.asyncio"])
 def test_the_import_adds_no_listener(module: str, fresh: FreshProcesses) -> None:
     targets = {"Mapper", "Session", "Engine", "Connection", "Dialect"}
@@ -320,7 +319,7 @@ def test_the_first_use_listens_to_mappers_once(
 # --------------------------------------------------------------------------------------------------
 # The modules that ``import sa_doclock`` loads, counted: a time would depend on the machine.
 
-#: A module more costs each start of a program some 0.3 ms.
+#: Each module adds about 0.3 ms to the start of a program.
 MODULES = 109
 
 LATE = (

@@ -1,7 +1,7 @@
-"""A key is made the value that rows have, or is refused, for each type of column.
+"""Each column type converts a key to the value of its rows, or refuses it.
 
-The values that would take long are among the refused ones: ``int(Decimal("1e10000000"))`` does not
-come to an end, and nothing but the order of the questions keeps it from being asked.
+Some refused values would hang the conversion: ``int(Decimal("1e10000000"))`` never ends. Only the
+order of the checks prevents that call.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ NO_NUMBERS = [
 ]
 AMERICAN = timezone(timedelta(hours=-5))
 
-#: For each type: what is converted, what is refused by ValueError, what is refused by TypeError.
+#: For each type: the converted values, those that raise ValueError, and those that raise TypeError.
 TYPES: dict[str, tuple[TypeEngine[Any], dict[Any, Any], list[Any], list[Any]]] = {
     "Integer": (
         sa.Integer(),
@@ -400,7 +400,7 @@ TEXTS = {"key_text", "document_label"}
 
 
 def raw_keys(tree: ast.AST) -> Iterator[str]:
-    """Yield what is formatted, and has a key in it that key_text() has not shortened."""
+    """Yield each formatted value that contains a key which key_text() did not shorten."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FormattedValue) and has_key(node.value):
             yield ast.unparse(node)

@@ -1,6 +1,6 @@
-"""The cost of a lock depends on its document, and not on what else its session holds.
+"""The cost of a lock depends on its document, not on the other objects in the session.
 
-Counted are calls of Python functions, of any module, so that the test says the same on every
+The tests count calls of Python functions, in any module, so the result is the same on every
 machine.
 """
 
@@ -47,7 +47,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 def calls_of(function: Callable[[], object]) -> Counter[str]:
-    """Return how often each function was called."""
+    """Return the number of calls of each function."""
     calls: Counter[str] = Counter()
 
     def profile(frame: FrameType, what: str, _argument: object) -> None:
@@ -162,7 +162,7 @@ def details_read_before(session: LockingSession) -> Any:
 
 
 def others_pending(session: LockingSession) -> Any:
-    """Change details of documents, half of them by a key that nobody locks."""
+    """Change details of documents, half of them under keys that no session locks."""
     found = details_read_before(session)
     for detail in found:
         if detail.id // 100_000 > LATE:
@@ -190,13 +190,13 @@ def test_a_late_lock_calls_what_an_early_one_called(
     with LockingSession(engine, autoflush=False) as session:
         kept = [before(session)]
         for number in range(1, LATER + 1):
-            if number in (EARLY, LATER):  # to count takes several times as long
+            if number in (EARLY, LATER):  # counting takes several times as long
                 counted[number] = calls_of(lambda: kept.append(one(session, number)))  # noqa: B023
             else:
                 kept.append(one(session, number))
         session.rollback()
     more = counted[LATER] - counted[EARLY]
-    if one is in_transaction:  # SQLAlchemy's own rollback() goes through all that is loaded
+    if one is in_transaction:  # SQLAlchemy's own rollback() visits every loaded object
         more = Counter({name: more[name] for name in more if own_path(name) is not None})
     assert more.total() <= 0, more
 
@@ -247,7 +247,7 @@ def test_many_at_once_cost_as_much_each_as_few(engine: Engine, entity: type[Any]
 
 
 def instructions_of(function: Callable[[], object]) -> int:
-    """Return how many instructions of our own code were executed: a loop in C is none, one of Python is."""
+    """Return the number of instructions of our own code that ran. A loop in C counts as none, a loop in Python does."""
     found = 0
 
     def count(_frame: FrameType, what: str, _argument: object) -> Any:
@@ -289,7 +289,7 @@ def test_a_flush_that_is_only_warned_of(engine: Engine, change: Callable[..., No
 
 
 class Shop:
-    """Orders, of which each has a line with a tax and its own tag."""
+    """Make orders, each with a line that has a tax and its own tag."""
 
     def __init__(self, world: World, path: Path) -> None:
         meta = world.registry.metadata
@@ -335,7 +335,7 @@ def test_what_is_loaded_again_and_again_is_kept_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_one_more_document_is_declared_among_many() -> None:
-    """Each declared document is looked at again, and not compared with each other one."""
+    """The check visits each declared document again, but does not compare it with every other document."""
     world, more = World(), 60
     few = calls_of(lambda: declare_in(world, "few"))
     for number in range(more):

@@ -1,4 +1,4 @@
-"""LockOptions: the values that are stored in people's settings, and what goes together."""
+"""LockOptions: the values stored in users' settings, and the combinations that are legal."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ NO_ENTITIES = {
 
 @pytest.fixture
 def unused(session: LockingSession, sent: list[str]) -> Iterator[LockingSession]:
-    """Give a session that must neither send anything nor begin a transaction in the test."""
+    """Provide a session that must neither send a statement nor begin a transaction during the test."""
     yield session
     assert sent == []
     assert not session.in_transaction()

@@ -1,4 +1,4 @@
-"""lock_timeout: seconds, whatever the database counts in; 0 is NoWait, None is the server's."""
+"""lock_timeout counts in seconds, whatever unit the database uses; 0 means NoWait, None the server's limit."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_three_locks_may_have_to_queue() -> None:
     assert all(is_row_lock(lock) for lock in LEGAL if may_queue(lock))
 
 
-#: lock_timeout of the session, its priority, that of the call: the lock, the seconds.
+#: The session's lock_timeout, its priority, and the call's lock_timeout: the lock, the seconds.
 TABLE: dict[str, tuple[Any, Any, Any, tuple[LockOptions, float | None]]] = {
     "nobody says anything": (None, "interactive", None, (FOR_UPDATE, None)),
     "the session does": (1.5, "interactive", None, (FOR_UPDATE, 1.5)),
@@ -303,7 +303,7 @@ def test_a_batch_tries_again_and_repeats_nothing_else() -> None:
         return "granted"
 
     assert retry_without_queueing(60, attempt, pauses.append) == "granted"
-    assert asked == [60] * 4  # whole seconds, for a table that somebody alters
+    assert asked == [60] * 4  # whole seconds, for a table under ALTER
     assert len(pauses) == 3
     assert all(0 <= pause <= 0.5 for pause in pauses)
 
@@ -322,7 +322,7 @@ def test_a_batch_tries_again_and_repeats_nothing_else() -> None:
 ForUpdate = LockOptions.ForUpdate
 NoWait = ForUpdate | LockOptions.NoWait
 SkipLocked = ForUpdate | LockOptions.SkipLocked
-#: ER_LOCK_WAIT_TIMEOUT is the server's own limit of a wait, ER_QUERY_TIMEOUT that of a statement.
+#: ER_LOCK_WAIT_TIMEOUT limits a wait for a lock, ER_QUERY_TIMEOUT a whole statement.
 WAIT, STATEMENT = 1205, 3024
 
 

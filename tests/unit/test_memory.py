@@ -1,4 +1,4 @@
-"""Nothing is kept of a transaction after its end, and nothing of a row but its key."""
+"""Nothing of a transaction outlives it, and of a row only its key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.models import Line, Order
 
 CACHE = type(functools.lru_cache(len))
 FOR_UPDATE = LockOptions.ForUpdate
-#: Their arguments are LockOptions, of which there are 64, or nothing.
+#: Cached by LockOptions, with 64 possible values, or without arguments.
 BOUNDED_BY_NATURE = {
     "may_queue",
     "base_of",
@@ -41,16 +41,16 @@ BOUNDED_BY_NATURE = {
 def _caches() -> Iterator[tuple[str, Any]]:
     for found in pkgutil.walk_packages(sa_doclock.__path__, "sa_doclock."):
         if found.name.startswith(("sa_doclock.tools.cli", "sa_doclock.alembic")):
-            continue  # no part of a running program
+            continue  # not part of a running program
         for name, value in vars(import_module(found.name)).items():
             if isinstance(value, CACHE):
                 yield name, value
 
 
 def _alive() -> Counter[str]:
-    """Count the objects of this library, what it could keep alive, and listeners."""
+    """Count the library's own objects, the objects that it could keep alive, and listeners."""
     gc.collect()
-    gc.collect()  # the dialect of an engine that the first has freed, whose plans refer to it
+    gc.collect()  # the dialect of a freed engine, whose plans refer to it
     kinds = [type(thing) for thing in gc.get_objects()]
     ours = (kind.__name__ for kind in kinds if str(kind.__module__).startswith("sa_doclock."))
     theirs = (kind.__name__ for kind in kinds if kind in (SessionTransaction, Connection, Line))
@@ -103,7 +103,7 @@ def test_nothing_is_kept_of_a_transaction_that_is_over(engine: Engine, way: Any)
         with LockingSession(engine) as session:
             way(session)
 
-    work()  # may configure the mappers, which empties the caches
+    work()  # may configure the mappers and so empty the caches
     work()
     before = _alive()
     for _ in range(5):
@@ -114,7 +114,7 @@ def test_nothing_is_kept_of_a_transaction_that_is_over(engine: Engine, way: Any)
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
 def test_nothing_is_kept_in_a_session_that_goes_on(session: LockingSession, way: Any) -> None:
-    way(session)  # may configure the mappers, which empties the caches
+    way(session)  # may configure the mappers and so empty the caches
     way(session)
     before = _alive()
     for _ in range(5):
@@ -149,7 +149,7 @@ def test_what_a_session_keeps_for_its_locks_is_freed_with_it(engine: Engine) -> 
 
 def test_a_connection_that_was_lent_is_left_without_a_listener(engine: Engine) -> None:
     with engine.connect() as connection:
-        before = list(connection.dispatch.before_cursor_execute)  # the test kit's, of all engines
+        before = list(connection.dispatch.before_cursor_execute)  # the kit's, for all engines
         session = LockingSession(connection)
         session.get(Order, 2)
         with pytest.raises(LockNotAvailable):

@@ -1,7 +1,7 @@
-"""Every place where the library sends something by itself, and why that changes no transaction of the program.
+"""Every place where the library sends a statement of its own, and why it leaves the program's transaction unchanged.
 
-A place that is not listed fails here.  A question about the server or a table belongs into QUESTIONS: it is
-asked in ``with strategy.asking(connection)``, and tests/integration/questions runs it as the first of an engine.
+An unlisted place fails here.  A question about the server or a table belongs in QUESTIONS: it runs
+in ``with strategy.asking(connection)``, and tests/integration/questions runs it as the first statement of an engine.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Function = tuple[str, list[ast.AST]]
 Functions = list[Function]
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 ENDING = {"commit", "rollback"}  # of a driver's connection
-NOT_OURS = ("alembic/", "testing/", "tools/cli/")  # what a program is, or what it calls for
+NOT_OURS = ("alembic/", "testing/", "tools/cli/")  # programs, or code that they call
 
-#: Asked of the server, over what ``asking()`` yields, or over a connection of the pool that nobody uses.
+#: Sent over the connection from ``asking()``, or over an idle connection of the pool.
 QUESTIONS = (
     "claims/sessions.py:_view_names",
     "dialects/innodb_tables.py:check_view",
@@ -48,12 +48,12 @@ QUESTIONS = (
     ),
     "tools/doctor/every_database.py:isolation_level",
 )
-#: By these the questions are sent, and put back.
+#: These send the questions and restore the connection.
 ASKING = (
     "dialects/connection.py:ask_driver",
     "dialects/postgresql/__init__.py:_rolled_back",
 )
-#: Over a connection of the doctor's, the diagnosis's or explain_lock()'s own, which they have made.
+#: Sent over a connection that the doctor, the diagnosis or explain_lock() opened.
 BESIDE_THE_POOL = (
     "dialects/innodb.py:InnoDBMonitoring.describe",
     "dialects/innodb.py:InnoDBMonitoring.holders",
@@ -81,8 +81,8 @@ BESIDE_THE_POOL = (
     "dialects/postgresql/commit_outcome.py:PostgreSQLCommitOutcomes.outcome",
     "features/diagnosis.py:SharedQueries._answer",
 )
-#: The lock: what begins its transaction, limits its wait, takes it, or makes it the victim of a deadlock.  They read no
-#: table of the server's.
+#: The lock: begins its transaction, limits its wait, takes it, or makes it a deadlock victim.
+#: These read no system table.
 LOCKS = (
     "dialects/connection.py:connection_setting",
     "dialects/innodb.py:InnoDBLocks.begin",
@@ -111,7 +111,8 @@ LOCKS = (
     "dialects/sqlite.py:_take_write_lock",
     "dialects/sqlite.py:_write_user_version",
 )
-#: About the connection or transaction of a lock, which no other can tell: next to the lock, or after its failure.
+#: About the connection or transaction of a lock, and only it can answer: next to the lock, or
+#: after it fails.
 OF_THE_CONNECTION = (
     "dialects/cluster.py:GroupReplication.find_abort",
     "dialects/innodb.py:SessionIsolation.ask_level",
@@ -132,7 +133,7 @@ OF_THE_CONNECTION = (
     "dialects/transaction_marks.py:_send",
     "features/commit_lookup.py:CommitLookup._learn",
 )
-#: The end of a transaction that the session has begun, or that the server has ended.
+#: The end of a transaction that the session began, or that the server ended.
 ENDS = (
     "claims/transaction.py:ClaimTransaction._roll_back_block",
     "dialects/cluster.py:Galera.listeners.before_rollback",
@@ -148,7 +149,7 @@ ENDS = (
     "features/hold_limit.py:_roll_back",
     "session/locking_session.py:_commit_in_blocks",
 )
-#: Rows of the documents, which are read in the transaction that locks or writes them.
+#: Rows of the documents, read in the transaction that locks or writes them.
 DOCUMENTS = (
     "claims/each.py:Claims._lock_rows",
     "claims/leases.py:Leases._take",
@@ -170,7 +171,7 @@ DOCUMENTS = (
     "core/loading/load_parts.py:read_details",
     "session/block_methods.py:BlockMethods._take_selected",
 )
-#: Rows of the table of check-outs, read and written in the transaction of the lock, or of the change.
+#: Rows of the table of check-outs, read and written in the transaction of the lock or the change.
 CHECKOUTS = (
     "features/checkouts/atomic.py:_locked",
     "features/checkouts/table_rows.py:CheckoutRows._write",
@@ -179,7 +180,7 @@ CHECKOUTS = (
     "features/checkouts/table_rows.py:CheckoutRows.read_one",
     "features/checkouts/table_rows.py:CheckoutRows.select_open",
 )
-#: A statement of the program's, handed on.
+#: Passes on a statement of the program.
 PROGRAMS = (
     "dialects/postgresql/deferred_writes.py:PsycopgPipeline._raise",
     "dialects/postgresql/deferred_writes.py:PsycopgPipeline.execute",
@@ -198,7 +199,8 @@ LISTED = (
     *(*QUESTIONS, *ASKING, *BESIDE_THE_POOL, *LOCKS),
     *(*OF_THE_CONNECTION, *ENDS, *DOCUMENTS, *CHECKOUTS, *PROGRAMS),
 )
-#: The methods of a dialect that may ask, and are given a connection of the program: each begins ``asking()``, or makes another connection.
+#: Dialect methods that may ask over a connection of the program: each begins ``asking()``, or
+#: opens another connection.
 GIVEN_THE_PROGRAMS: Mapping[str, str] = {
     "dialects/innodb.py:InnoDBLocks._is_lockable": "check_view",
     "dialects/innodb.py:InnoDBLocks.storage_engine": "engine_in_schema",
@@ -210,7 +212,7 @@ GIVEN_THE_PROGRAMS: Mapping[str, str] = {
 
 @pytest.fixture(scope="module")
 def functions() -> Functions:
-    """Return every function of the package with its name; a module is one, for what is in no function."""
+    """Return every function of the package with its name; a module stands for its top-level code."""
     paths = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
     return [
         function
@@ -229,9 +231,9 @@ def _functions(module: str, scope: list[str], node: ast.AST) -> Iterator[Functio
 
 
 def _walk(node: ast.AST) -> list[ast.AST]:
-    """Return what is in this function, and in no other within it."""
+    """Return the nodes of this function, without nested functions."""
     found = [*ast.iter_child_nodes(node)]
-    for inner in found:  # which grows
+    for inner in found:  # grows during the loop
         if not isinstance(inner, SCOPES):
             found.extend(ast.iter_child_nodes(inner))
     return found
@@ -239,7 +241,7 @@ def _walk(node: ast.AST) -> list[ast.AST]:
 
 def _sends(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute) and node.attr == "execute":
-        return ast.unparse(node) == "super().execute"  # handed on, to be called later
+        return ast.unparse(node) == "super().execute"  # passed on, to be called later
     if not isinstance(node, ast.Call):
         return False
     name = ast.unparse(node.func)

@@ -1,4 +1,4 @@
-"""The objects that belong to a document: one-to-many relationships, and how they point back."""
+"""The objects that belong to a document: one-to-many relationships, and how they refer back."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Label(Base):
 
 
 class Node(Base):
-    """Its parts are nodes too, and notes that know it by another key; labels are no parts."""
+    """Its parts are nodes too, and notes that use another key; labels are not parts."""
 
     __tablename__ = "node"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -161,7 +161,7 @@ class Sale(Shop):
 
 
 class Item(Shop):
-    """It is mapped without one of the two columns that refer to its sale."""
+    """Mapped without one of the two columns that refer to its sale."""
 
     __table__ = Table(
         "item",
@@ -189,7 +189,7 @@ class Box(Shop):
 
 
 class Crate(Box):
-    """Only such boxes have boxes in them."""
+    """Only these boxes contain boxes."""
 
     crate_id: Mapped[int | None] = mapped_column(ForeignKey("box.id"))
     children: Mapped[list[Crate]] = relationship(remote_side="Crate.crate_id")
@@ -203,7 +203,7 @@ class Paper(Shop):
 
 
 def test_the_header_of_a_row_that_is_not_loaded_is_unknown() -> None:
-    """The box of a paper may be in another: only its own row tells."""
+    """Only the row of a paper's box knows whether that box is inside another."""
     with Session() as session:
         session.add(paper := Paper(id=1, box_id=2))
         headers = HeaderResolver(session, mapper_of(Box), ask=False).headers(inspect(paper))

@@ -1,4 +1,4 @@
-"""The use of a session that locks nothing, as programs do it, one action after another."""
+"""A session that locks nothing, used as programs use it, step by step."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ OWN = {
 
 @pytest.fixture
 def outcome(filled: Path, tmp_path: Path) -> Callable[..., Outcome]:
-    """Use a session on a separate file; return what came out, and all that was sent."""
+    """Use a session on a separate file; return its results and every statement sent."""
 
     def use(kind: type[Session], act: Callable[[Session], Any], **options: Any) -> Outcome:
         path = shutil.copy(filled, tmp_path / f"{kind.__name__}.db")
@@ -249,7 +249,7 @@ def outcome(filled: Path, tmp_path: Path) -> Callable[..., Outcome]:
 def test_it_does_what_a_session_does(
     outcome: Callable[..., Outcome], act: Callable[[Session], Any], options: dict[str, Any]
 ) -> None:
-    # On SQLite, a with_for_update() that is a lock begins the transaction by BEGIN IMMEDIATE.
+    # On SQLite, an adopted with_for_update() begins the transaction with BEGIN IMMEDIATE.
     ours = outcome(LockingSession, act, adopt_for_update=False, **options)
     assert ours == outcome(Session, act, **options)
 
@@ -260,7 +260,7 @@ def test_get_entity_without_a_lock_is_get(
 ) -> None:
     def use(session: Session, get: Callable[..., Any]) -> list[Any]:
         order = get(Order, 1)
-        order.total = 7  # pending: it is neither flushed nor read again
+        order.total = 7  # pending: neither flushed nor read again
         again = get(Order, 1)
         session.expire(get(Order, 2))
         with_lines = get(Order, 2, options=[selectinload(Order.lines)])
@@ -325,7 +325,7 @@ def test_a_sessionmaker_or_a_registry_makes_it(filled: Path) -> None:
 # --------------------------------------------------------------------------------------------------
 # A session that is never used has nothing for its locks: no objects, and few bytes.
 
-#: More than a Session of SQLAlchemy has: one attribute with the options, which sessions share.
+#: On top of a plain SQLAlchemy Session: one attribute with the options, which sessions share.
 MOST_BYTES = 300
 #: The same after a lock and its commit: the context, the calls, the parts and the guard.
 MOST_BYTES_OF_USED = 1_050
@@ -341,7 +341,7 @@ def indented(code: str) -> str:
 
 
 def bytes_of(make: Callable[[], Session]) -> float:
-    sessions = [make()]  # the first one fills the caches
+    sessions = [make()]  # fills the caches
     gc.collect()
     tracemalloc.start()
     try:
@@ -371,7 +371,7 @@ def test_a_session_that_is_never_used_is_as_small_as_one_of_sqlalchemy() -> None
 def test_a_session_that_has_locked_and_committed_keeps_little(
     fresh: FreshProcesses, tmp_path: Path
 ) -> None:
-    # In a separate process: each listener of another test to all sessions takes room in each.
+    # In a separate process: every session-wide listener of another test takes room in each session.
     ended = fresh.run(f"""if True:
         import sqlalchemy as sa
         from sqlalchemy.orm import Session, declarative_base

@@ -1,4 +1,4 @@
-"""The pytest plugin, in runs of pytest of their own."""
+"""The pytest plugin, in separate runs of pytest."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TITLE = "unlocked writes (sa_doclock)"
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Give pytest no plugin but ours."""
+    """Load no pytest plugin except ours."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_sa_doclock")
     pytester.makepyfile(shop=SHOP)
@@ -62,7 +62,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Py
 
 
 def lines_of_table(result: pytest.RunResult) -> list[list[str]]:
-    """Return the rows of the table at the end of a run, their columns apart."""
+    """Return the rows of the table at the end of a run, split into columns."""
     start = next(n for n, line in enumerate(result.outlines) if TITLE in line)
     rows = [line.split() for line in result.outlines[start + 1 :]]
     assert rows[0] == ["line", "class", "times"]

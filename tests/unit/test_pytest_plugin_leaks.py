@@ -1,4 +1,4 @@
-"""``--doclock-leaks``: the sessions that tests leave, in runs of pytest of their own."""
+"""``--doclock-leaks``: sessions that tests leave open, in separate runs of pytest."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LEFT = f"left a session open: the LockingSession holds Order 1 FOR UPDATE and 1 
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Give pytest no plugin but ours."""
+    """Load no pytest plugin except ours."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_sa_doclock")
     pytester.makepyfile(shop=SHOP)
@@ -180,7 +180,7 @@ NAMED = {
 
 
 def test_what_a_test_leaves(run: pytest.Pytester) -> None:
-    """Each test fails at its end, and the next one finds the order free."""
+    """Each test fails at its end, and the next test finds the order free."""
     run.makepyfile(LEAKS)
     result = run.runpytest_inprocess("--doclock-leaks=error")
     result.assert_outcomes(passed=len(NAMED) - 1, failed=1, errors=len(NAMED))
@@ -283,7 +283,7 @@ def test_what_is_of_a_fixture_of_wider_scope(run: pytest.Pytester) -> None:
 
 
 def test_what_a_fixture_of_wider_scope_leaves(run: pytest.Pytester) -> None:
-    """It is closed when that ends, before what it was made of does."""
+    """The plugin closes the session when that scope ends, before the fixtures that it depends on."""
     run.makepyfile("""
         import pytest
         from shop import *
@@ -308,7 +308,7 @@ def test_what_a_fixture_of_wider_scope_leaves(run: pytest.Pytester) -> None:
             assert is_free()
     """)
     result = run.runpytest_inprocess("--doclock-leaks=error")
-    result.assert_outcomes(passed=4, errors=2)  # the one at the set-up of the third test
+    result.assert_outcomes(passed=4, errors=2)  # one error during the set-up of the third test
     for ident in 1, 2:
         result.stdout.fnmatch_lines([f"*left a session open: * holds Order {ident} FOR UPDATE, *"])
 

@@ -1,4 +1,4 @@
-"""Docstrings say what a thing is or does, and few functions do much at once."""
+"""Docstrings state what a thing is or does, and few functions do much at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FOLDERS = [
     ),
 ]
 QUESTIONS = {"What", "Who", "Whose", "Whom", "Whether", "Where", "Which", "Why", "How", "When"}
-#: More ways through a function than this take a second reading.
+#: A function with more branches than this takes a second reading.
 MANY_BRANCHES = 10
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -34,9 +34,9 @@ Branch = ast.If | ast.IfExp | ast.For | ast.AsyncFor | ast.While | ast.ExceptHan
 
 
 def statements(folder: Path, having: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Yield modules and statements with their places; not expressions, which are ten times as many.
+    """Yield modules and statements with their places, but not expressions: there are ten times as many.
 
-    :param having: a regular expression; files without it are not parsed, which takes longest.
+    :param having: a regular expression; files that do not match are not parsed, because parsing is slow.
     """
     for path in sorted(folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -53,7 +53,7 @@ def statements_in(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def branches(function: Function) -> int:
-    """Count what decides: statements, conditions in expressions, operands of "and" and "or"."""
+    """Count branches: statements, conditions in expressions, operands of "and" and "or"."""
     found = 0
     for node in ast.walk(function):
         if isinstance(node, Branch):
@@ -79,18 +79,19 @@ def test_a_file_with_a_question_is_read(tmp_path: Path) -> None:
     assert [text.split()[0] for _, text in all_docstrings(tmp_path)] == ["What", "How"]
 
 
-#: Only a file with such a text can have a docstring that begins with a question word, or a line with a colon.
+#: Only a file with such a text can contain a docstring that begins with a question word, or a
+#: line with a colon.
 SUSPECT = rf"""["']\s*(?:{"|".join(QUESTIONS)})\b|(?m:^\s*\w*["']*\s*:\w)"""
 
 
-@cache  # two tests read them: to parse the files takes seconds
+@cache  # for two tests: parsing the files takes seconds
 def all_docstrings(folder: Path) -> list[tuple[str, str]]:
     found = statements(folder, SUSPECT)
     return [(place, text) for place, node in found for text in docstrings(node)]
 
 
 def docstrings(node: ast.AST) -> Iterator[str]:
-    """Yield the node's docstring and those of its attributes, which stand below them."""
+    """Yield the docstrings of the node and of its attributes."""
     for statement in node.body if isinstance(node, Documented) else ():
         match statement:
             case ast.Expr(ast.Constant(str(text))):
@@ -116,14 +117,14 @@ def test_docstrings_of_attributes_are_read() -> None:
     assert list(docstrings(holder)) == ["An A.", "How many."]
 
 
-#: A reference in place of a word, as ``:meth:`lock```; or a field, as ``:raises ValueError: a text``.
+#: A reference instead of a word, as ``:meth:`lock```; or a field, as ``:raises ValueError: a text``.
 REFERENCE, FIELD = re.compile(r"\s*:\w+:`"), re.compile(r":\w[^`:]*:(\s|$)")
 
 
 def lines_out_of_order(text: str) -> Iterator[str]:
-    """Yield the lines that the site would show elsewhere than where they are written.
+    """Yield the lines that the site would move away from their place in the text.
 
-    It takes a line that begins with a colon for a field, and shows the fields behind the text.
+    It takes a line that begins with a colon for a field, and shows the fields after the text.
     """
     fields, blank = False, True
     for line in inspect.cleandoc(text).splitlines():
@@ -162,7 +163,7 @@ def test_lines_out_of_order_are_found(text: str, wrong: list[str]) -> None:
 
 @cache
 def many_branches() -> list[str]:
-    """Return the functions that have many branches, by place: those of the core begin "core/"."""
+    """Return the functions with many branches, by place; those of the core begin with "core/"."""
     return sorted(
         f"{place} {branches(node)}"
         for place, node in statements(PACKAGE)
@@ -219,7 +220,7 @@ def is_private(name: object) -> bool:
 
 
 def read(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
-    """Yield line, object and name of every private attribute that is read or set."""
+    """Yield line, object and name of every private attribute that the code reads or sets."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             yield node.lineno, ast.unparse(node.value), node.attr
@@ -230,7 +231,7 @@ def read(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
 
 
 def defined(tree: ast.Module) -> Iterator[str]:
-    """Yield the private names that a module gives to its own classes."""
+    """Yield the private names that a module defines in its own classes."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             for item in node.body:
@@ -249,10 +250,10 @@ def defined(tree: ast.Module) -> Iterator[str]:
 
 
 def findings(tree: ast.Module, module: str, ours: set[str]) -> list[str]:
-    """Return the private names of others that this module reads.
+    """Return the private names that this module reads but does not own.
 
-    ``self`` and ``cls`` may use what any class of the package defines, as they may have inherited
-    it; all other objects only what the module itself defines.
+    ``self`` and ``cls`` may use names that any class of the package defines, because they may inherit
+    them. Other objects may use only names that the module itself defines.
     """
     own = set(defined(tree)) - PROTOCOL.get(module, set()) | OF_DRIVERS.get(module, set())
     found = []
@@ -266,13 +267,12 @@ def findings(tree: ast.Module, module: str, ours: set[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def trees() -> Mapping[str, ast.Module]:
-    """Return all modules of the package, parsed once."""
+    """Parse all modules of the package once."""
     return {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
 
 
 @pytest.fixture(scope="module")
 def ours(trees: Mapping[str, ast.Module]) -> set[str]:
-    """Return the private names that the package defines."""
     return {name for tree in trees.values() for name in defined(tree)}
 
 
@@ -281,7 +281,7 @@ def test_a_module_reads_no_private_name_of_others(
     trees: Mapping[str, ast.Module], ours: set[str], module: str
 ) -> None:
     found = findings(trees[module], module, ours)
-    if module.startswith(("core/session/", "session/")):  # its modules work on one session together
+    if module.startswith(("core/session/", "session/")):  # its modules share one session
         found = [line for line in found if " session._" not in line]
     if module not in EXEMPT:
         assert found == []

@@ -1,4 +1,4 @@
-"""The parts of a session: its family by name, and the hooks of the others."""
+"""The parts of a session: its named groups, and the hooks of the others."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_guard_forgets_the_transaction_that_has_ended() -> None:
 
 
 class Executing:
-    """Executes another statement in place of each that may lock."""
+    """Executes a replacement for each statement that may lock."""
 
     def executor(self, session: Session, statement: Any) -> Executor | None:
         return lambda run, _options, _binds: run(select(literal(2)))
@@ -120,7 +120,6 @@ def test_a_session_whose_parts_were_interrupted_makes_them_again(
 
 PACKAGE = Path(sa_doclock.__file__).parent
 #: The core, the databases, and the vocabulary that users import too.
-#: The core, the databases, and the vocabulary that users import too.
 CORE = (
     "core",
     "dialects",
@@ -137,7 +136,7 @@ CORE = (
     "sqlalchemy_internals.py",
     "wait_info.py",
 )
-#: What most LockingSessions have: the family, named locks, and what refuses ``checkout=``.
+#: The parts that most LockingSessions have: the family, named locks, and the refusal of ``checkout=``.
 OF_EVERY_SESSION = (
     "__init__.py",
     "install.py",
@@ -158,7 +157,7 @@ def test_a_copy_without_features_and_tools_locks_documents(
 ) -> None:
     copy = tmp_path / "sa_doclock"
     (copy / "features").mkdir(parents=True)
-    (copy / "__init__.py").touch()  # the names for users, which import all that there is
+    (copy / "__init__.py").touch()  # the public names, which import everything
     for name in kept:
         source = PACKAGE / name
         copied = shutil.copytree if source.is_dir() else shutil.copyfile
@@ -185,12 +184,11 @@ def test_the_core_imports_no_feature() -> None:
 
 #: The objects of a dialect, by their names.
 PARTS: dict[str, type] = {**ROLES, "compatible": FoundServer}
-#: What has more subjects than eight.
+#: Objects with more than eight subjects.
 MOST = {"statements": 9}
 
 
-#: The classes of the state of a session that have more than ten members: the most that each may have.
-#: The classes of the state of a session that have more than ten members: the most that each may have.
+#: The state classes of a session with more than ten members, and the maximum for each.
 STATE = {
     "LockContext": 15,
     "LockTransaction": 65,
@@ -203,7 +201,7 @@ STATE = {
 
 
 def members(kind: type, *, private: bool) -> set[str]:
-    """Return the names that a class and its bases have or declare, without those of Python."""
+    """Return the names that a class and its bases have or declare, except Python's own."""
     names = {
         name
         for base in kind.__mro__[:-1]
@@ -229,19 +227,19 @@ def test_each_part_of_the_state_of_a_session_has_few_members(tmp_path: Path) -> 
 
 
 def attributes(one: object) -> dict[str, Any]:
-    """Return the attributes of an object, by its dict or by its slots."""
+    """Return the attributes of an object, from its dict or its slots."""
     slots = [name for name in getattr(one, "__slots__", ()) if name != "__weakref__"]
     return {name: getattr(one, name) for name in slots} | getattr(one, "__dict__", {})
 
 
 def _members_within(seen: dict[int, Any], *objects: Any) -> Iterator[tuple[str, set[str]]]:
-    """Yield the classes of the core whose objects can be reached from these, with their members."""
+    """Yield the core classes reachable from these objects, with their members."""
     for one in objects:
         kept = attributes(one) if type(one).__module__.startswith("sa_doclock.core") else {}
         if id(one) in seen or not kept:
             continue
         seen[id(one)] = one
-        # Not the moves of an Enum, nor the hooks of the features.
+        # Skips the moves of an Enum, and the hooks of the features.
         if not isinstance(one, (Condition, SessionParts)):
             yield type(one).__name__, members(type(one), private=True) | kept.keys()
         for value in kept.values():

@@ -1,4 +1,4 @@
-"""Queries of one engine: over one connection, and one for all who ask the same; threads, tasks."""
+"""Queries of one engine over one connection, shared by all threads or tasks that ask the same."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_an_answer_is_shared_for_half_a_second(clock: Clock, server: Server) -> 
     assert queries.ask("b", never, server.connect) == "over 2"
     clock.now = 7.0
     assert queries.ask("c", answer, server.connect) == "over 4"
-    assert list(queries._answers) == ["c"]  # nothing stays for ever
+    assert list(queries._answers) == ["c"]  # nothing stays forever
     assert len(queries._answered) == 1
 
 
@@ -146,7 +146,7 @@ def test_one_that_fails_leaves_its_own_without_an_answer(clock: Clock, server: S
         with pytest.raises(RuntimeError, match="no"):
             first.result()
         assert (same.result(), other.result()) == (None, "over 1")
-    assert queries.ask("a", never, server.connect) is None  # nor is the server asked at once
+    assert queries.ask("a", never, server.connect) is None  # nor does it ask the server at once
     clock.now = 1.0
     assert queries.ask("a", answer, server.connect) == "over 2"
 

@@ -1,6 +1,6 @@
-"""The private names of a Select that sqlalchemy_internals.py reads still mean what they meant.
+"""The private names of a Select that sqlalchemy_internals.py reads still mean the same.
 
-Each of the names has a test that fails when it goes or changes its meaning: ``_distinct``,
+Each name has a test that fails if it disappears or changes its meaning: ``_distinct``,
 ``_group_by_clauses``, ``_having_criteria``, ``_for_update_arg``, ``_limit_clause``,
 ``_fetch_clause``, ``_offset_clause``, ``_order_by_clauses``, ``_hints``, and ``_with_options``
 (test_sqlalchemy_internals_options.py); and ``_select_names`` of an Insert.
@@ -192,7 +192,7 @@ def test_a_changed_copy_is_not_taken_for_its_original_by_the_statement_cache(
 ) -> None:
     locked = PLAIN.with_for_update().options(selectinload(Order.lines))
     with serving("postgresql") as (engine, script), engine.connect() as connection:
-        for _ in range(2):  # compiled, then out of the cache
+        for _ in range(2):  # compiled, then from the cache
             connection.execute(locked)
             connection.execute(change(locked))
     one, other, one_again, other_again = script.selects
@@ -255,7 +255,7 @@ def test_the_savepoints_that_are_set_on_a_connection(engine: Engine) -> None:
     with Session(engine) as session:
         connection = session.connection()
         outer = session.begin_nested()
-        assert savepoint_on(session, connection) is None  # it is set at its first use
+        assert savepoint_on(session, connection) is None  # set on first use
         session.connection()
         session.begin_nested()
         assert savepoint_on(session, connection) is outer
@@ -273,7 +273,7 @@ def test_whether_a_savepoint_is_committed_or_the_whole_with_it() -> None:
         sa.event.listen(session, "after_commit", lambda one: committed.append(innermost(one)))
         with session.begin() as whole:
             outer, inner = session.begin_nested(), session.begin_nested()
-        assert commits == [False, True, True]  # of the whole first
+        assert commits == [False, True, True]  # False for the whole transaction, first
         assert committed == [inner, outer, whole]
         del commits[:]
         with session.begin():
@@ -286,7 +286,7 @@ def test_whether_a_savepoint_is_committed_or_the_whole_with_it() -> None:
 
 
 class Interrupted(BaseException):
-    """Stands for Ctrl-C, which pytest would take for its own."""
+    """Replaces Ctrl-C, which would interrupt pytest itself."""
 
 
 @pytest.mark.parametrize("error", [OSError, Interrupted])
@@ -383,7 +383,7 @@ def test_the_pending_objects_of_a_session(engine: Engine) -> None:
 
 
 def test_the_newest_entry_stands_at_the_end_of_the_identity_map(engine: Engine) -> None:
-    """The order of loading/loaded.py: public names, but no promise of SQLAlchemy's."""
+    """The order of loading/loaded.py uses public names, but SQLAlchemy does not promise it."""
     with Session(engine) as session:
         kept = [session.get_one(Line, number) for number in (2, 1, 3)]
         keys = list(session.identity_map.keys())

@@ -1,6 +1,6 @@
-"""Loader options, which are private objects of SQLAlchemy: which of them would lock details along.
+"""Loader options, which are private objects of SQLAlchemy, and which of them would lock details too.
 
-Read from them: ``context``, and of its elements ``strategy``, ``path.path``, ``local_opts`` and
+The library reads ``context``, and of its elements ``strategy``, ``path.path``, ``local_opts`` and
 ``_extra_criteria``; the ``strategy`` of a wildcard; the ``where_criteria`` of with_loader_criteria(); ``_with_options`` of the statement.
 """
 
@@ -171,7 +171,7 @@ def test_listeners_of_a_session(session: LockingSession) -> None:
 @contextmanager
 def listening_to_all() -> Iterator[None]:
     def listen(_: Any) -> None:
-        """Leave the statement as it is."""
+        """Leave the statement unchanged."""
 
     event.listen(Session, "do_orm_execute", listen)
     try:

@@ -1,4 +1,4 @@
-"""The rows of a result that were looked at are still in it; and who maps a table.
+"""Reading ahead leaves the rows in the result; and the registries list the classes of a table.
 
 The names are ``cursor_fetch_strategy`` of the context and ``cursor_strategy`` of the result, which
 have no underscore and are not documented, and ``_all_registries``.
@@ -47,7 +47,7 @@ def test_rows_of_a_cursor_are_buffered_and_stay_in_it() -> None:
         for left in ("all", "fetchall"):
             result: Any = connection.execute(sa.select(date, sa.literal(1)))
             rows = buffer_rows(result)
-            assert rows[0].date.year > 2000  # as the type of the column makes it
+            assert rows[0].date.year > 2000  # as the column type returns it
             assert getattr(result, left)() == rows
             assert result.fetchone() is None
             assert not result.closed
@@ -105,7 +105,7 @@ def test_what_is_loaded_in_part_keeps_its_number(session: LockingSession) -> Non
     session.expire(order)
     assert session.scalars(sa.select(Order).where(Order.id == 1)).one() is order
     assert "total" in sa.inspect(order).dict
-    assert run_of_object(order) == run  # so a listener for "refresh" notes the new one
+    assert run_of_object(order) == run  # so that a listener for "refresh" records the new value
 
 
 def test_results_of_objects_have_a_type_of_their_own_and_their_sql(session: LockingSession) -> None:
@@ -145,7 +145,7 @@ POSITIONS = [column.key for column in LINES.columns]
 
 
 def plain(values: Values) -> list[dict[str, Any]]:
-    """Return the rows by names of columns, with what their parameters are bound to."""
+    """Return the rows by column name, with the bound values of their parameters."""
     return [
         {
             column if isinstance(column, str) else column.key: (

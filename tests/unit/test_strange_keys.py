@@ -1,4 +1,4 @@
-"""A key that is none is refused by every method that takes one, before anything is sent."""
+"""Every method that takes a key refuses an invalid one, before it sends anything."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Country(Base):
 
 
 class Stamp(TypeDecorator[str]):
-    """A version of whose values only the type knows."""
+    """A version whose values only its type understands."""
 
     impl = String
     cache_ok = True

@@ -70,7 +70,7 @@ class FirebirdCompiler(SQLiteCompiler):
 
 
 class FirebirdDialect(SQLiteDialect_pysqlite):
-    """A database that nothing is known of: SQLite under another name, with table hints."""
+    """An unknown database: SQLite under another name, with table hints."""
 
     name = "firebird"
     supports_statement_cache = True
@@ -82,7 +82,7 @@ class FirebirdStatements(LockStatements):
 
 
 class FirebirdLocks(LockStrategy):
-    """A strategy that another package could have for it."""
+    """A strategy for it, as another package could provide."""
 
     name = "firebird"
     isolation = SQLiteLocks.isolation
@@ -90,7 +90,7 @@ class FirebirdLocks(LockStrategy):
     statements = FirebirdStatements()
 
     def check_autocommit(self, connection: Connection) -> None:
-        """Accept the int that sqlite3 has for an attribute of that name."""
+        """Accept the int that sqlite3 stores under that attribute name."""
 
 
 registry.register("firebird", __name__, "FirebirdDialect")
@@ -98,7 +98,6 @@ registry.register("firebird", __name__, "FirebirdDialect")
 
 @pytest.fixture
 def firebird(engine: Engine) -> Iterator[Engine]:
-    """Connect to the file by its other name."""
     other = create_engine(f"firebird:///{engine.url.database}")
     yield other
     other.dispose()
@@ -106,14 +105,14 @@ def firebird(engine: Engine) -> Iterator[Engine]:
 
 @pytest.fixture
 def entry_point(tmp_path: Path) -> Iterator[None]:
-    """Install a package that brings a strategy, and another for a database that is known."""
+    """Install a package with a strategy for this database, and another for a supported database."""
     with installed(dict.fromkeys(("firebird", "sqlite"), f"{__name__}:FirebirdLocks"), tmp_path):
         yield
 
 
 @pytest.fixture
 def broken_entry_point(tmp_path: Path) -> Iterator[None]:
-    """Install a package whose own driver, say, is not installed."""
+    """Install a package that cannot be imported, for example because its driver is missing."""
     with installed({"firebird": "no_such_module:FirebirdLocks"}, tmp_path):
         yield
 
@@ -249,7 +248,7 @@ def test_a_plain_session_asks_nobody(firebird: Engine) -> None:
 
 
 def test_a_dialect_of_sqlalchemys_without_levels_cannot_be_asked() -> None:
-    """As that of Firebird, whose own dialect knows the level of its transactions."""
+    """Like Firebird's, whose own dialect knows the isolation level."""
     connection = Mock()
     connection.dialect.get_isolation_level.side_effect = NotImplementedError
     assert IsolationLevels().ask_level(connection) is None
@@ -298,7 +297,7 @@ def test_a_limit_of_statements_is_a_failed_lock_only_if_the_statement_cannot_be_
 @pytest.mark.parametrize(
     ("name", "ended"),
     [
-        ("postgresql", set()),  # each error aborts, and the transaction is there until the rollback
+        ("postgresql", set()),  # each error aborts, and the transaction stays until the rollback
         ("mysql", {1206, 1213}),
         ("mariadb", {1020, 1206, 1213}),
         ("sqlite", set()),

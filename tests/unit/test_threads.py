@@ -39,7 +39,7 @@ def new_class(base: type[Any], name: str, **columns: Any) -> type[Any]:
 
 @pytest.fixture
 def classes(tmp_path: Path) -> Iterator[Classes]:
-    """Make classes that no session has used, and one row of each."""
+    """Make classes that no session has used, with one row each."""
 
     class Base(DeclarativeBase):
         pass
@@ -68,7 +68,7 @@ def lock_first(classes: Classes) -> None:
 
 
 def in_another_thread(function: Callable[..., Any], *args: Any) -> Callable[..., None]:
-    """Return a listener that has the function run in another thread, once."""
+    """Return a listener that runs the function in another thread, once."""
     numbers = count()
 
     def listener(*_: Any, **__: Any) -> None:
@@ -137,7 +137,7 @@ def test_what_was_computed_from_old_mappers_is_not_cached() -> None:
     def answer() -> int:
         number = next(answers)
         if number == 0:
-            clear_mapper_caches()  # as another thread does, which has configured a class
+            clear_mapper_caches()  # as in another thread that configured a class
         return number
 
     assert (answer(), answer()) == (1, 1)
@@ -158,7 +158,7 @@ def test_mappers_that_are_configured_each_time_are_an_error_and_no_loop_without_
 
 @pytest.fixture
 def switches() -> Iterator[None]:
-    """Have threads change as often as they can."""
+    """Make threads switch as often as possible."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -233,7 +233,7 @@ def is_empty(value: ast.AST | None) -> bool:
 
 
 def bound(body: list[ast.stmt]) -> Iterator[tuple[str, int, bool]]:
-    """Yield the names that a module and its classes bind, their lines, and whether to empty containers."""
+    """Yield the names that a module and its classes bind, their lines, and whether they are bound to empty containers."""
     for node in body:
         if isinstance(node, ast.Assign):
             yield from (
@@ -243,7 +243,7 @@ def bound(body: list[ast.stmt]) -> Iterator[tuple[str, int, bool]]:
             constant = any(one in ast.unparse(node.annotation) for one in CONSTANT)
             yield ast.unparse(node.target), node.lineno, is_empty(node.value) and not constant
         elif isinstance(node, ast.ClassDef):
-            # A name that is also a variable of a function is no attribute that is changed.
+            # A name that is also a local variable is not a changed attribute.
             yield from (
                 (f"{node.name}.{name}", line, empty) for name, line, empty in bound(node.body)
             )
@@ -266,7 +266,7 @@ def has_cache(tree: ast.Module) -> bool:
 
 
 def state_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield what a module keeps, with the line that binds it."""
+    """Yield the state that a module keeps, with the line that binds it."""
     names = {*changed(tree)}
     for name, line, empty in bound(tree.body):
         if name != "__all__" and (empty or name in names):
@@ -274,9 +274,9 @@ def state_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def unexplained(text: str) -> list[str]:
-    """Return what has no sentence: in its line, or in the lines above it up to an empty one.
+    """Return the names without a sentence on their line, or in the lines above it up to a blank line.
 
-    The caches of a module share one, wherever it stands.
+    The caches of a module share one sentence, anywhere in the module.
     """
     lines, tree = text.splitlines(), ast.parse(text)
     missing = []

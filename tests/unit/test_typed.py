@@ -1,4 +1,4 @@
-"""The package has types for the type checkers of its users."""
+"""The package ships types for its users' type checkers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _check(checker: str, folder: Path, program: str) -> tuple[int, str]:
         [sys.executable, "-m", *CHECKERS[checker]],
         capture_output=True,
         text=True,
-        cwd=folder,  # mypy takes a package in the current folder for typed without py.typed
+        cwd=folder,  # mypy treats a package in the current folder as typed even without py.typed
         check=False,
     )
     return result.returncode, result.stdout

@@ -1,4 +1,4 @@
-"""Of the waits that a server lists, a few for each waiter are kept, and each has its root."""
+"""Of the waits that a server lists, the library keeps a few for each waiter, and each leads to its root."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ def waits_of(pairs: Iterable[tuple[int, int]]) -> list[Wait]:
 
 
 def kept(pairs: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
-    """Return the root of each pair that is kept."""
+    """Return the root of each kept pair."""
     found = WaitGraph(waits_of(pairs)).waits()
     return {(wait.waiter, wait.blocker): root for wait, root in found}
 
 
 def queue(waiters: int) -> Pairs:
-    """Let all wait for 0 and for those in front of them, as InnoDB lists a queue."""
+    """Make all wait for 0 and for those ahead of them, as InnoDB lists a queue."""
     return [(waiter, other) for waiter in range(1, waiters + 1) for other in range(waiter)]
 
 
 def queue_behind_first(waiters: int) -> Pairs:
-    """Let 1 wait for 0, and the others for those in front of them, as PostgreSQL lists a queue."""
+    """Make 1 wait for 0, and the others for those ahead of them, as PostgreSQL lists a queue."""
     return [pair for pair in queue(waiters) if pair[1] or pair[0] == 1]
 
 
 def readers_and_writers(waiters: int) -> Pairs:
-    """Let a reader, each second one, wait for no other reader."""
+    """Make every second session a reader, which never waits for another reader."""
     return [pair for pair in queue(waiters) if pair[0] % 2 == 0 or pair[1] % 2 == 0]
 
 
 def many_holders(waiters: int) -> Pairs:
-    """Let readers hold what as many writers wait for."""
+    """Make readers hold the lock that as many writers wait for."""
     holders = [
         (waiter, -holder) for waiter in range(1, waiters + 1) for holder in range(1, waiters)
     ]
@@ -59,7 +59,7 @@ def many_holders(waiters: int) -> Pairs:
 
 
 def queue_in_circle(waiters: int) -> Pairs:
-    """Let the holder wait for the last one of its queue: a deadlock, and many behind it."""
+    """Make the holder wait for the last session of its queue: a deadlock, with many waiting behind it."""
     return [*queue(waiters), (0, waiters)]
 
 
@@ -85,13 +85,13 @@ def test_of_several_holders_the_first_waiter_has_all() -> None:
 
 
 def test_who_waits_for_holders_of_two_locks_keeps_both() -> None:
-    # 3 holds what 2 wants and waits for 1 itself, who holds nothing that 2 wants.
+    # 3 holds a lock that 2 wants, and waits for 1, who holds no lock that 2 wants.
     assert kept([(2, 4), (2, 3), (3, 1)]) == {(2, 4): 4, (2, 3): 1, (3, 1): 1}
 
 
 def test_two_groups_with_the_same_holders_are_not_mixed() -> None:
     pairs = [(waiter, holder) for waiter in (1, 2) for holder in (8, 9)]
-    assert kept(pairs).keys() == set(pairs)  # as one of them does not wait for the other
+    assert kept(pairs).keys() == set(pairs)  # because one of them does not wait for the other
 
 
 def test_different_requests_of_a_connection_stay_apart() -> None:
@@ -156,7 +156,7 @@ def test_any_graph(seed: int) -> None:
         mine = {pair: root for pair, root in found.items() if pair[0] == waiter}
         assert mine
         every_root = roots_of(waiter, pairs)
-        assert bool(roots_of(waiter, found)) is bool(every_root)  # a way to a root is left
+        assert bool(roots_of(waiter, found)) is bool(every_root)  # a path to a root remains
         for (_, blocker), root in mine.items():
             assert root in (roots_of(blocker, pairs) or {blocker})
 

@@ -44,7 +44,7 @@ def shown(*waits: LockWait) -> list[str]:
 
 
 def storm(waiters: int, *, of: int = 1) -> list[LockWait]:
-    """Let each waiter wait for a holder and all that wait in front of it; so for so many holders."""
+    """Make each waiter wait for a holder and for all ahead of it, for this number of holders."""
     found = []
     for root in range(1000, 1000 + of):
         queue = [LockConnection(root, "ann", state="idle in transaction", transaction_seconds=9.0)]
@@ -59,7 +59,7 @@ def storm(waiters: int, *, of: int = 1) -> list[LockWait]:
 
 
 def groups(waiters: int) -> list[LockWait]:
-    """Let a hundred wait for a holder, and so many for each of these."""
+    """Make a hundred sessions wait for a holder, and this number for each of them."""
     root = LockConnection(1000, "ann")
     firsts = [LockConnection(2000 + number, "bob") for number in range(100)]
     found = [LockWait(first, root, root, "orders", "1", 9.0) for first in firsts]
@@ -143,7 +143,7 @@ def test_a_storm_fits_the_screen(width: int, height: int, waits: Sequence[LockWa
     counted = [int(number) for number in re.findall(r"and (\d+) more waits? for it", text)]
     for keepers, kept in re.findall(r"and (\d+) more keeps? (\d+) waiting", text):
         counted += [int(keepers), int(kept)]
-    if width > 40:  # where no number is cut off
+    if width > 40:  # only here is no number cut off
         connections = {one for wait in waits for one in (wait.waiter, wait.blocker)}
         assert drawn + sum(counted) == len(connections)
     assert lines[-1].startswith("--all shows every connection in")

@@ -1,4 +1,4 @@
-"""with_lock() takes an ORM select of rows that are rows of tables, and refuses all else at once."""
+"""with_lock() accepts an ORM select whose rows are table rows, and refuses everything else at once."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_a_lock_that_was_replaced_is_refused(
 
 
 def test_the_lock_is_the_hint_in_force() -> None:
-    """Of hints that the statement had before, one for the same database, and one for all."""
+    """Of the hints already on the statement, one is for the same database and one for all."""
     locked = with_lock(HINTED, LockOptions.ForUpdate)
     text = str(locked.compile(dialect=mssql.dialect()))  # type: ignore[no-untyped-call]
     assert "WITH (UPDLOCK, ROWLOCK)" in text

@@ -1,4 +1,4 @@
-"""A program that uses the public API, for the type checkers; it never runs."""
+"""A program that uses the public API, for type checkers only; it never runs."""
 
 from __future__ import annotations
 

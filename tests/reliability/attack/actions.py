@@ -1,6 +1,6 @@
-"""The actions of a program: the spellings of a lock, and the ways of a write.
+"""The actions of a program: the spellings of a lock, and the ways to write.
 
-Each write adds one to a counter of one row, so that the counters tell what was lost.
+Each write adds one to a counter of one row, so that the counters show lost updates.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ LOCKS: Mapping[str, Action] = {
 
 
 def _counts(entity: Any, position: int = 0, factor: int = 10) -> Action:
-    """Return an action that reads a row's counter, and sets it to one more."""
+    """Return an action that reads a row's counter and increments it."""
 
     def action(session: LockingSession, doc: int) -> Any:
         row = session.get_one(entity, factor * doc + position)
@@ -92,7 +92,7 @@ def _counts(entity: Any, position: int = 0, factor: int = 10) -> Action:
 
 
 def _adds(entity: Any, position: int = 0, factor: int = 10) -> Action:
-    """Return an action that does the same, and flushes."""
+    """Return an action that does the same and flushes."""
     count = _counts(entity, position, factor)
 
     def action(session: LockingSession, doc: int) -> None:
@@ -103,7 +103,7 @@ def _adds(entity: Any, position: int = 0, factor: int = 10) -> Action:
 
 
 def _along(change: Action) -> Action:
-    """Return an action that changes a row of nobody, and has a listener do something along with it."""
+    """Return an action that changes a row outside documents, while a listener makes this change during the flush."""
 
     def action(session: LockingSession, doc: int) -> None:
         def also(*_: object) -> None:
@@ -120,13 +120,12 @@ def _along(change: Action) -> Action:
 
 
 def _appends(session: LockingSession, doc: int) -> None:
-    """Add a line, with the next key."""
     latest = sa.select(sa.func.max(LINES.c.id)).where(LINES.c.order_id == doc)
     session.add(Line(id=session.scalars(latest).one() + 1, order_id=doc, count=0))
 
 
 def _becomes_a_part(entity: Any, attribute: str, kind: str) -> Action:
-    """Return an action that makes a row one of the document; and what it was again, unguarded."""
+    """Return an action that makes a row a part of the document, and an action that undoes it, unguarded."""
 
     def action(session: LockingSession, doc: int) -> None:
         row = session.get_one(entity, 10 * doc + 1)

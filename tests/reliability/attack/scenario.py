@@ -1,4 +1,4 @@
-"""A random program: what the session promises of it, looked at after each step."""
+"""A random program, with a check of the session's promises after each step."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ Held = Mapping[Any, LockOptions]
 
 @contextmanager
 def _version_refused(lock: str) -> Iterator[None]:
-    """Turn SQLAlchemy's error into one of ours: get() and refresh() never take a newer version."""
+    """Translate SQLAlchemy's error into ours: get() and refresh() never accept a newer version."""
     try:
         yield
     except StaleDataError as error:
         if {"get", "refresh"}.isdisjoint(
             lock.split()
-        ):  # of its flush: an object that was added again is stale
+        ):  # from its flush: an object that was added again is stale
             raise
         raise DocLockError(str(error)) from error
 
@@ -95,16 +95,16 @@ class Scenario:
         self._writes = {"write": axis.writes, "free": axis.free, "pending": PENDING}
         world.refill()
         self.committed: Counters = Counter()
-        self.mine: list[Row] = []  # counted up in the open transaction
-        self.touched: set[Row] = set()  # the same, wherever it is, and what was undone since
-        self.locked: dict[int, Place] = {}  # where each document was locked last
+        self.mine: list[Row] = []  # incremented in the open transaction
+        self.touched: set[Row] = set()  # the same at any place, including undone changes
+        self.locked: dict[int, Place] = {}  # the place of each document's last lock
         self.savepoints: list[tuple[SessionTransaction, int, Held]] = []
         self.kept: list[object] = []  # the identity map is weak
-        self.attached = False  # an object was added with the version that it had: it may be stale
-        self.listens: Step | None = None  # what a listener does while the next lock is taken
+        self.attached = False  # an object was added with its earlier version: it may be stale
+        self.listens: Step | None = None  # the listener's action during the next lock
 
     def run(self, steps: list[Step]) -> None:
-        """Run the program, and commit; then look at the counters."""
+        """Run the program and commit; then check the counters."""
         with self.session:
             for step in [*steps, Step("commit")]:
                 self._try(step)
@@ -120,7 +120,7 @@ class Scenario:
             self.roll_back()
         except StaleDataError:
             tokens = any(key[2] is not None for key in self.session.identity_map.keys())  # noqa: SIM118  # no Mapping
-            if not self.attached and not tokens:  # the other object of the row has the new version
+            if not self.attached and not tokens:  # the row's other object has the new version
                 raise
             self.roll_back()
 
@@ -132,15 +132,15 @@ class Scenario:
             return
         if step.what == "lock":
             place, before = self._where(step), doc in self._documents()
-            # On SQLite an UPDATE of no row takes the lock, which the guard refuses there first.
+            # On SQLite, an UPDATE of no row takes the lock, and the guard refuses it earlier.
             self.elsewhere = any(self.locked[held] is not place for held in self._documents())
             self.held_before = False
             with self._listening(doc), _version_refused(step.how):
                 self.kept.append(self.axis.locks[step.how](session, doc))
-            new = place.row("new", doc) in self.mine  # nobody else sees it
+            new = place.row("new", doc) in self.mine  # no other session sees it
             assert new or not self._holds(doc) or place.is_locked(doc), "granted, and free"
             self._check_other_objects(doc)
-            if not before:  # else a second class is locked
+            if not before:  # otherwise this locks a second class
                 self.locked[doc] = place
         elif step.what == "listen":
             self.listens = step
@@ -149,13 +149,13 @@ class Scenario:
         elif step.what == "others":
             self._others_write(doc)
         elif step.what == "turn":
-            if not self.is_pending:  # what is pending would be flushed at another place
+            if not self.is_pending:  # a flush would write pending changes at another place
                 self.axis.turns[step.how](self, doc)
         else:
             self._disturb(step)
 
     def _check_other_objects(self, doc: int) -> None:
-        """Look at the header under an identity token: a flush of it would meet the version first."""
+        """Inspect the header under an identity token: a flush of it would check the version first."""
         key = sa.inspect(Order).identity_key_from_primary_key((doc,), TOKEN)
         header = self.session.identity_map.get(key)
         if header is None or not self._holds(doc) or ("at_order", doc) in self.touched:
@@ -172,7 +172,7 @@ class Scenario:
 
     @contextmanager
     def _listening(self, doc: int) -> Iterator[None]:
-        """Have a listener read or change the document as its lock is asked for, before others do."""
+        """Make a listener read or change the document while the session asks for its lock, before others do."""
         step, self.listens = self.listens, None
         if step is None or step.doc != doc or self.is_pending or self.touched:
             yield
@@ -212,7 +212,7 @@ class Scenario:
         return self.axis.where(self.world, self.session)
 
     def _is_unmoved(self, step: Step) -> bool:
-        """Return whether the step goes past the map of the connection."""
+        """Return whether the step bypasses the map of the connection."""
         return step.how in self.axis.unmoved and self._here() is not self.world.here
 
     def _write(self, step: Step, counted: Counted) -> None:
@@ -246,7 +246,7 @@ class Scenario:
         return table, step.doc if table in ("at_order", "lines") else 10 * step.doc + position
 
     def _read_own_writes(self, rows: Collection[tuple[str, int]]) -> None:
-        """Flush and expire what the program itself has written of these rows, by whichever class."""
+        """Flush and expire the program's own changes to these rows, by any class."""
         if self.touched.isdisjoint(rows):
             return
         self.session.flush()
@@ -259,7 +259,7 @@ class Scenario:
 
     @property
     def is_pending(self) -> bool:
-        """True if something is to be flushed."""
+        """True if there is something to flush."""
         return any(map(self.session.is_modified, self.session.dirty))
 
     def _disturb(self, step: Step) -> None:
@@ -270,7 +270,7 @@ class Scenario:
             getattr(self, f"_{step.what.replace(' ', '_')}")(session)
 
     def _execute(self, text: str) -> None:
-        """Execute what the library cannot read."""
+        """Execute a statement that the library cannot parse."""
         if text == "SELECT 1":
             self.session.execute(sa.text(text))
             return
@@ -286,7 +286,7 @@ class Scenario:
         entities: tuple[Any, ...] = (Order, Line, OrderAgain, LineAgain, Remark, Task)
         for entity in entities:
             self.kept += session.scalars(sa.select(entity)).all()
-        with suppress(InvalidRequestError):  # of raiseload()
+        with suppress(InvalidRequestError):  # from raiseload()
             self.kept += [line for order in session.query(Order) for line in order.lines]
 
     def _expire(self, session: LockingSession) -> None:
@@ -296,9 +296,9 @@ class Scenario:
         session.expunge_all()
 
     def _attach(self, session: LockingSession) -> None:
-        """Add the objects again that were forgotten."""
+        """Add the forgotten objects again."""
         for one in self.kept:
-            with suppress(InvalidRequestError, NoInspectionAvailable):  # another one is there
+            with suppress(InvalidRequestError, NoInspectionAvailable):  # another object exists
                 if sa.inspect(one).detached:
                     session.add(one)
                     self.attached = True
@@ -317,7 +317,6 @@ class Scenario:
         self.commit()
 
     def commit(self) -> None:
-        """Commit."""
         self.session.commit()
         self.touched.clear()
         self._note_end(self.world.places, committed=True)
@@ -331,7 +330,7 @@ class Scenario:
             return
         for row in list(self.session.identity_map.values()):
             if sa.inspect(row).identity[0] in (NEW, 10 * NEW, 10 * NEW + 1):
-                self.session.expunge(row)  # of an INSERT that foreign SQL has rolled back
+                self.session.expunge(row)  # from an INSERT that foreign SQL rolled back
         rows = new_rows()
         self.session.add_all(rows)
         self.session.flush()
@@ -343,7 +342,7 @@ class Scenario:
         return row in self.mine or row in self.committed
 
     def end_by(self, end: Callable[[LockingSession], object], *, committed: bool) -> None:
-        """End the transaction past the session; a savepoint would be lost, with SQLAlchemy unaware."""
+        """End the transaction without the session; SQLAlchemy would not notice a lost savepoint."""
         if not self.session.in_transaction() or self.savepoints:
             return
         ends = self.axis.ends(self.world, self.session)
@@ -352,7 +351,7 @@ class Scenario:
         except (
             OperationalError,
             sqlite3.OperationalError,
-        ):  # SQLite, where no transaction is open any more
+        ):  # SQLite, which no longer has an open transaction
             self.roll_back()
         else:
             self._note_end(ends, committed=committed)

@@ -1,12 +1,11 @@
-"""Random programs, other ones in every run: no update is lost, and nothing is written without its lock.
+"""Random programs, different in every run: no update is lost, and no write happens without its lock.
 
-Along the axes they go to other schemas, engines, Table objects and so on: the same programs in each run, and other ones in the
-exhaustive test.
+Along the axes they use other schemas, engines, Table objects and so on: the same programs in each run, and different
+programs in the exhaustive test.
 
-The seed stands in the summary of the run; ``SA_DOCLOCK_ATTACK_SEED=7`` repeats it, and
-``SA_DOCLOCK_ATTACK_SECONDS=600`` goes on for longer than the 15 seconds of every day.  ``SA_DOCLOCK_ATTACK_AXIS="a second
-schema by a map"`` has no other axis.
-hypothesis shrinks a program that fails.
+The summary of the run shows the seed; ``SA_DOCLOCK_ATTACK_SEED=7`` repeats it.
+``SA_DOCLOCK_ATTACK_SECONDS=600`` extends the daily 15 seconds. ``SA_DOCLOCK_ATTACK_AXIS="a second schema by a
+map"`` selects a single axis. hypothesis shrinks a program that fails.
 """
 
 from __future__ import annotations
@@ -88,11 +87,11 @@ def _row(table: str, position: int, doc: int) -> tuple[str, int]:
 
 
 class Failed(Exception):
-    """A function has failed as it was made to."""
+    """Raised on purpose by a function of the gate."""
 
 
 class Call:
-    """One call: some writes, and how it ends."""
+    """One call: some writes, and its ending."""
 
     def __init__(self, chance: random.Random, doc: int) -> None:
         ways = [*WRITES.items(), *PENDING.items()]
@@ -106,7 +105,7 @@ class Call:
         if self.ends == "before":
             raise Failed
         for number, (_, (action, _)) in enumerate(self.writes):
-            if number:  # a program reads its own writes again; those of others it sees
+            if number:  # a program reads its own writes again, and sees those of others
                 session.flush()
                 session.expire_all()
             action(session, self.doc)
@@ -115,7 +114,7 @@ class Call:
         if self.ends == "rollback":
             session.rollback()
         if self.ends in ("flush", "swallow"):
-            session.add(Order(id=self.doc, count=0))  # which is there
+            session.add(Order(id=self.doc, count=0))  # which exists
             if self.ends == "swallow":
                 try:
                     session.flush()

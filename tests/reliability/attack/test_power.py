@@ -1,4 +1,4 @@
-"""The attack finds each of these defects, within 300 programs of a fixed seed."""
+"""The attack finds each of these defects within 300 programs of a fixed seed."""
 
 from __future__ import annotations
 
@@ -57,12 +57,10 @@ def nothing(*_: Any, **__: Any) -> None:
 
 
 def yes(*_: Any, **__: Any) -> bool:
-    """Return True."""
     return True
 
 
 def no(*_: Any, **__: Any) -> bool:
-    """Return False."""
     return False
 
 
@@ -208,13 +206,12 @@ WITHOUT_VERSIONS = frozenset(
 
 
 def attack(database: Database, *, versioned: bool = True) -> None:
-    """Run the programs."""
     world = World(database, versioned=versioned)
     Attack(world, SEED, shrinks=False).go_on(programs_at_most=PROGRAMS)
 
 
 def attack_along(database: Database, axes: Sequence[Axis]) -> None:
-    """Run programs along these axes alone."""
+    """Run programs along these axes only."""
     if not all(database.name in axis.databases for axis in axes):
         pytest.skip("it does not have this axis")
     with second(database) as there:

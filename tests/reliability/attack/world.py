@@ -1,4 +1,4 @@
-"""The documents of an attack, its database, and the others: who write under the lock, and who look."""
+"""The documents of an attack, its database, and the other programs: those that write under the lock, and those that read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Base(DeclarativeBase):
 
 
 class Again(DeclarativeBase):
-    """Second classes on their tables."""
+    """Second classes for their tables."""
 
 
 def key() -> Mapped[int]:
@@ -58,7 +58,7 @@ class Line(Base):
 
 
 class Remark(Base):
-    """Of an order, or of somebody else, as ``owner_kind`` says."""
+    """In an order or in another owner, as ``owner_kind`` says."""
 
     __tablename__ = "at_remark"
     id: Mapped[int] = key()
@@ -68,7 +68,7 @@ class Remark(Base):
 
 
 class Task(Base):
-    """In no document, but for one of its subclasses."""
+    """In no document, except for one of its subclasses."""
 
     __tablename__ = "at_task"
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "task"}  # noqa: RUF012
@@ -98,7 +98,7 @@ NEW = 3
 TOKEN = "tenant"
 """The identity token under which some programs read a second object of a row."""
 
-#: The rows of document N have the keys 10 * N and more.
+#: The rows of document N have keys from 10 * N on.
 ROWS: dict[str, list[dict[str, Any]]] = {
     "at_order": [{"id": doc, "version": 1} for doc in DOCS],
     "at_line": [{"id": 10 * doc, "order_id": doc} for doc in DOCS],
@@ -156,11 +156,10 @@ class Place:
         return self._prefix + table, key
 
     def has(self, row: Row) -> bool:
-        """Return whether a row is one of this place."""
+        """Return whether a row belongs to this place."""
         return row[0].rpartition(".")[0] == self._prefix.rstrip(".")
 
     def refill(self) -> None:
-        """Set all counters to 0."""
         with self._others.begin() as connection:
             for table in reversed(Base.metadata.sorted_tables):
                 connection.execute(table.delete())
@@ -168,7 +167,7 @@ class Place:
                 connection.execute(Base.metadata.tables[name].insert(), rows)
 
     def counters(self) -> Counters:
-        """Return what is committed."""
+        """Return the committed counters."""
         with self._others.connect() as connection:
             return Counter({self.row(*row): count for row, count in self._read(connection)})
 
@@ -185,7 +184,7 @@ class Place:
                 yield ("new", doc), 1
 
     def others_write(self, doc: int) -> bool:
-        """Have another program count up the header and its parts, under the lock if it is free."""
+        """Make another program increment the header and its parts, under the lock if it is free."""
         try:
             with LockingSession(self._others) as session:
                 order = session.get_one_entity(
@@ -201,7 +200,7 @@ class Place:
         return True
 
     def is_locked(self, doc: int) -> bool:
-        """Return whether nobody else can lock this document now, as the server itself says."""
+        """Return whether another session cannot lock this document now, according to the server."""
         with self._others.connect() as connection:
             try:
                 if self._name == "sqlite":
@@ -219,8 +218,8 @@ class Place:
 class World:
     """The database of the scenarios.
 
-    :param versioned: the version of a header is looked at.
-    :param second: the second place, for the axes that have one.
+    :param versioned: sessions check the version of a header.
+    :param second: the second place, for the axes with a second place.
     """
 
     def __init__(
@@ -242,37 +241,35 @@ class World:
                 )
 
     def refill(self) -> None:
-        """Set all counters to 0."""
         for place in self.places:
             place.refill()
 
     def counters(self) -> Counters:
-        """Return what is committed."""
+        """Return the committed counters."""
         return sum((place.counters() for place in self.places), Counter())
 
     def session(self) -> LockingSession:
-        """Return the session of the program."""
         return LockingSession(self.here.engine)
 
     def version(self, session: LockingSession, doc: int) -> int:
-        """Return the version of a header, as the transaction of the session has it."""
+        """Return the version of a header in the session's transaction."""
         with session.no_autoflush:
             found = session.execute(sa.select(ORDERS.c.version).where(ORDERS.c.id == doc))
             return int(found.scalar_one())
 
 
 def new_engine(database: Database) -> sa.Engine:
-    """Make an engine that waits for nothing on SQLite, and has one level everywhere."""
+    """Make an engine that never waits on SQLite, and uses the same isolation level everywhere."""
     own = {"isolation_level": "READ COMMITTED"} if database.name in ("mysql", "mariadb") else {}
     engine = database.engine(connect_args=_AT_ONCE.get(database.name, {}), **own)
-    if database.name == "sqlite":  # nothing is killed here: most of the time would go into fsync()
+    if database.name == "sqlite":  # no test kills it here: fsync() would take most of the time
         sa.event.listen(engine, "connect", lambda driver, _: driver.execute(_UNSAFE))
     return engine
 
 
 @contextmanager
 def second(database: Database) -> Iterator[Database]:
-    """Make a second schema, or file, and the same database with this one as its default."""
+    """Make a second schema or file, and the same database with it as its default."""
     url = sa.make_url(database.url)
     if database.name == "sqlite":
         there = url.set(database=f"{url.database}-there")

@@ -1,4 +1,4 @@
-"""The two nodes of a cluster, as a test sees them."""
+"""The two nodes of a cluster, as tests use them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.models import Base, Line, Order, refill
 
 Seen = tuple[int, list[int]]
 
-# A read waits until the node has applied what was committed on the other one before.
+# A read waits until the node applies the other node's earlier commits.
 _CAUGHT_UP = {
     "mariadb": "SET SESSION wsrep_sync_wait = 15",
     "mysql": "SET SESSION group_replication_consistency = 'BEFORE'",
@@ -29,38 +29,36 @@ _CAUGHT_UP = {
 
 
 class Nodes:
-    """A database on each of two servers, which have the same rows."""
+    """A database on each of two servers, with the same rows."""
 
     def __init__(self, servers: Sequence[Server]) -> None:
-        """Describe a cluster that has been started."""
+        """Describe a running cluster."""
         self.first, self.second = (Database(one.name, one.url, one.version) for one in servers)
 
     def catch_up(self) -> None:
-        """Return when each node has applied all that was committed on the other.
+        """Return once each node has applied all commits of the other.
 
-        What stood in the way of it has been ended by then.
+        By then, transactions in their way have ended.
         """
         for node in (self.first, self.second):
             self._read(node, sa.select(1))
 
     def seen(self) -> Seen:
-        """Return order 1 as it is on both nodes now: its total, and the values of its lines.
+        """Return order 1 as both nodes see it: its total, and the values of its lines.
 
-        :raises AssertionError: the nodes are not of one mind.
+        :raises AssertionError: the nodes disagree.
         """
         on_first, on_second = (self._seen_on(node) for node in (self.first, self.second))
         assert on_first == on_second
         return on_first
 
     def dispose(self) -> None:
-        """Dispose the engines of a test."""
         for node in (self.first, self.second):
             for engine in node._engines:
                 engine.dispose()
             node._engines.clear()
 
     def close(self) -> None:
-        """Drop the tables."""
         self.dispose()
         self.first.close()
 
@@ -87,8 +85,6 @@ class Nodes:
 
 
 class Started(Protocol):
-    """A cluster that was started."""
-
     @property
     def nodes(self) -> tuple[Server, ...]: ...
     @property
@@ -103,14 +99,14 @@ CLUSTERS: Mapping[str, tuple[str, Callable[[], Started]]] = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that uses ``cluster`` once on each."""
+    """Run a test that uses ``cluster`` once on each cluster."""
     if "cluster" in metafunc.fixturenames:
         only = metafunc.definition.get_closest_marker("only_on")
         metafunc.parametrize("cluster", only.args if only else CLUSTERS, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is for another run, and mark the rest: to start the nodes takes long."""
+    """Deselect tests of another run, and mark the rest: starting the nodes takes long."""
     databases = config.getoption("databases").split(",")
     others = []
     for item in items:
@@ -127,9 +123,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
-@pytest.fixture(scope="session")  # a random order of modules goes in and out of the package
+@pytest.fixture(scope="session")  # a random order of modules enters and leaves the package
 def clusters() -> Iterator[dict[str, Nodes]]:
-    """Keep the clusters for all tests, started when the first test asks for them."""
+    """Keep the clusters for all tests; each starts when a test first needs it."""
     with ExitStack() as stack:
         yield _Kept(stack)
 
@@ -153,7 +149,6 @@ class _Kept(dict[str, Nodes]):
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest, clusters: dict[str, Nodes]) -> Nodes:
-    """Give the test one of the clusters."""
     try:
         return clusters[request.param]
     except UnavailableError as exc:
@@ -164,7 +159,7 @@ def cluster(request: pytest.FixtureRequest, clusters: dict[str, Nodes]) -> Nodes
 
 @pytest.fixture
 def nodes(cluster: Nodes) -> Iterator[Nodes]:
-    """Put the rows of tests/support/models.py there, on both."""
+    """Insert the rows of tests/support/models.py on both nodes."""
     with cluster.first.engine().begin() as connection:
         refill(connection)
     cluster.catch_up()
@@ -174,7 +169,7 @@ def nodes(cluster: Nodes) -> Iterator[Nodes]:
 
 @pytest.fixture
 def enter(nodes: Nodes) -> Iterator[Callable[[str, sa.Engine], Actor[LockingSession]]]:
-    """Bring actors on by name, each on a node."""
+    """Create actors by name, each on a node."""
     cast: list[Actor[LockingSession]] = []
 
     def enter_actor(name: str, engine: sa.Engine) -> Actor[LockingSession]:
@@ -191,25 +186,21 @@ def enter(nodes: Nodes) -> Iterator[Callable[[str, sa.Engine], Actor[LockingSess
 
 @pytest.fixture
 def here(nodes: Nodes) -> sa.Engine:
-    """Return an engine on the first node."""
     return nodes.first.engine()
 
 
 @pytest.fixture
 def there(nodes: Nodes) -> sa.Engine:
-    """Return an engine on the second node."""
     return nodes.second.engine()
 
 
 @pytest.fixture
 def one(here: sa.Engine) -> Iterator[LockingSession]:
-    """Open a session on the first node."""
     with LockingSession(here) as session:
         yield session
 
 
 @pytest.fixture
 def two(there: sa.Engine) -> Iterator[LockingSession]:
-    """Open a session on the second node."""
     with LockingSession(there) as session:
         yield session

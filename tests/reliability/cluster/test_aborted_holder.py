@@ -1,6 +1,6 @@
-"""A commit on another node ends the transaction that is in its way here, which hears of it late.
+"""A commit on another node ends a conflicting transaction here, which learns of it late.
 
-The holder's next statement, whichever it is, says 1213, and so does its ROLLBACK.
+The holder's next statement raises 1213, and so does its ROLLBACK.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Abort = Callable[[], None]
 
 @pytest.fixture
 def abort(nodes: Nodes, one: LockingSession) -> Abort:
-    """Return a function that commits on the first node, and returns when the second has it."""
+    """Return a function that commits on the first node, and returns once the second node has the commit."""
 
     def write_elsewhere() -> None:
         add_ten(one)
@@ -93,7 +93,7 @@ def test_whatever_comes_next_says_so_and_nothing_follows_until_the_rollback(
         act(two)
     assert caught.value.retryable
     assert not two.held_locks
-    if act is not commit:  # which SQLAlchemy takes for the end of it
+    if act is not commit:  # which SQLAlchemy treats as the end of the transaction
         for escape in (execute, read, lock_another, commit):
             with pytest.raises(PendingRollbackError):
                 escape(two)
@@ -142,11 +142,11 @@ def test_a_rollback_is_no_error(
     assert not two.held_locks
     assert not two.in_transaction()
     assert two.get_one_entity(Order, 1, ForUpdate).total == 40
-    assert two.scalar(sa.text("SELECT CONNECTION_ID()")) == pid  # it was not thrown away
+    assert two.scalar(sa.text("SELECT CONNECTION_ID()")) == pid  # the pool did not discard it
 
 
 @pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
-@pytest.mark.only_on("galera")  # MySQL's ROLLBACK ends well
+@pytest.mark.only_on("galera")  # MySQL's ROLLBACK succeeds
 def test_a_plain_session_hears_of_it(there: sa.Engine, abort: Abort) -> None:
     with sa.orm.Session(there) as plain:
         plain.get_one(Order, 1, with_for_update=True)
@@ -177,7 +177,7 @@ def test_a_block_of_begin_ends_well_after_a_read(two: LockingSession, abort: Abo
 
 @pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 def test_a_savepoint_does_not_hide_it(nodes: Nodes, two: LockingSession, abort: Abort) -> None:
-    """MySQL's SAVEPOINT would succeed, and what is written behind it would be committed."""
+    """MySQL's SAVEPOINT would succeed, and a later write would be committed."""
     order = two.get_one_entity(Order, 1, ForUpdate)
     abort()
     with pytest.raises(DeadlockDetected), two.begin_nested():
@@ -257,7 +257,7 @@ def test_once_for_each_engine(here: sa.Engine, there: sa.Engine, lock: LockOptio
                 session.get_one_entity(Order, 1, lock)
             assert len(caught) == 1
             assert caught[0].filename == __file__
-            session.get_one_entity(Order, 2, lock)  # a warning would be an error
+            session.get_one_entity(Order, 2, lock)  # a warning would raise
         with LockingSession(engine) as session:
             session.get_one_entity(Order, 1, lock)
 

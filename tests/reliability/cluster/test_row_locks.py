@@ -1,4 +1,4 @@
-"""Row locks are local to a node: who comes second on another node gets an error at its COMMIT."""
+"""Row locks are local to a node: the later writer on another node gets an error at its COMMIT."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_shared_read_keeps_no_writer_of_the_other_node_out(
     add_ten(two)
     two.save_changes()
     nodes.catch_up()
-    # It gets an error, and is not shown lines that are newer than the header.
+    # The reader gets an error instead of lines that are newer than the header.
     with pytest.raises(DeadlockDetected):
         read.lines  # noqa: B018
     roll_back(one)
@@ -138,7 +138,7 @@ def test_the_second_commit_is_a_failure_in_its_report(
                         twin.total = 0
                 nodes.catch_up()
             ticket.total = 0
-    assert came_up == [1, 1, 2]  # what a block does outside of the database is done twice
+    assert came_up == [1, 1, 2]  # the block's effects outside the database happen twice
     assert (on_one.report.processed, on_two.report.processed) == (1, 1)
     ((key, error),) = on_two.report.failed
     assert key == 1
@@ -154,7 +154,7 @@ LIMIT = 35
 
 
 def five_more(session: LockingSession, number: int, remark: str | None = None) -> None:
-    """Add 5 to one line, if the order's limit permits; not committed yet."""
+    """Add 5 to one line, if the order's limit permits; do not commit."""
     order = session.get_one_entity(Order, 1, LockOptions.ForUpdate)
     if sum(line.value for line in order.lines) + 5 <= LIMIT:
         order.lines[number].value += 5
@@ -169,7 +169,7 @@ def test_both_commit_where_the_header_is_not_written(
     five_more(one, 0)
     five_more(two, 1)
     one.save_changes()
-    nodes.catch_up()  # else Group Replication may refuse it: both lines refer to one order
+    nodes.catch_up()  # otherwise Group Replication may refuse it: both lines refer to one order
     two.save_changes()
     total, values = nodes.seen()
     assert total == 30
@@ -182,7 +182,7 @@ def test_nor_where_it_is_written_as_it_was(
     five_more(one, 0, remark="first")
     five_more(two, 1, remark="first")
     one.save_changes()
-    nodes.catch_up()  # else Group Replication may refuse it: both lines refer to one order
+    nodes.catch_up()  # otherwise Group Replication may refuse it: both lines refer to one order
     two.save_changes()
     assert sum(nodes.seen()[1]) > LIMIT
 
@@ -214,7 +214,7 @@ def test_on_one_node_the_lock_is_enough(nodes: Nodes, one: LockingSession) -> No
 # --------------------------------------------------------------------------------------------------
 # run_transaction over both nodes: no update is lost, as long as each one writes the header.
 
-THREADS, TIMES = 2, 4  # threads on each node, and updates of each thread
+THREADS, TIMES = 2, 4  # threads on each node, and updates per thread
 
 
 def test_of_two_that_meet_one_is_run_again(nodes: Nodes, here: sa.Engine, there: sa.Engine) -> None:

@@ -1,8 +1,8 @@
 """A process whose callers change one document by gate.run(), each several times:
 ``python -m tests.reliability.combined.callers URL CONNECT_ARGS PROCESS KIND``, the arguments as JSON.
 
-It is asked on its standard input to begin, and tells each answer on its standard output.  Its callers are
-threads or tasks.  The kind ``victim`` has threads, and stays in the midst of a transaction.
+A line on standard input starts it; it reports each answer on standard output.  Its callers are
+threads or tasks.  The kind ``victim`` has threads, and stays in the middle of a transaction.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Tell = Callable[[Answer], object]
 class Callers:
     """The callers of one process.
 
-    :ivar committed: the numbers, in the order in which their functions of on_commit() were called.
+    :ivar committed: the numbers, in the order of the on_commit() calls.
     """
 
     def __init__(self, process: int, tell: Tell) -> None:
@@ -46,7 +46,7 @@ class Callers:
         self._arrivals = itertools.count()
 
     def raise_counter(self, key: int, session: Any, order: Any) -> int:
-        """Raise the counter, and insert a row with its number."""
+        """Increment the counter, and insert a row with its number."""
         order.total += 1
         number = int(order.total)
         session.add(Customer(id=key, name=str(number)))
@@ -58,7 +58,7 @@ class Callers:
         return next(self._arrivals), time.monotonic()
 
     def note(self, key: int, arrived: tuple[int, float], number: int) -> None:
-        """Tell of an answer that has come now."""
+        """Report an answer that arrived now."""
         self.tell(Answer(self.process, key, *arrived, time.monotonic(), number))
 
 
@@ -75,7 +75,7 @@ class Threads(Callers):
         self._here = threading.local()
 
     def sessions(self) -> LockingSession:
-        """Make a session: the head does so when it has entered the queue."""
+        """Make a session: the first caller in the queue calls this after it enters."""
         self._has_entered()
         return LockingSession(self._engine, **self._options)
 
@@ -89,10 +89,9 @@ class Threads(Callers):
             self._entering.release()
 
     def call(self) -> None:
-        """Call once."""
         key = next(self.keys)
         wait_observer.set(self._waits)
-        self._entering.acquire()  # until it has entered the queue
+        self._entering.acquire()  # until it enters the queue
         self._here.enters = True
         arrived = self.arrive()
         try:
@@ -104,7 +103,7 @@ class Threads(Callers):
         self.note(key, arrived, number)
 
     def run(self, number: int = CALLERS, calls: int = CALLS) -> None:
-        """Let so many callers call so often."""
+        """Run this number of callers, with this number of calls each."""
 
         def work() -> None:
             for _ in range(calls):
@@ -116,25 +115,25 @@ class Threads(Callers):
 
 
 class Victim(Threads):
-    """Stays in the third function of a transaction, whose first two are flushed."""
+    """Stays in the third function of a transaction, after flushing the first two."""
 
     def __init__(self, process: int, tell: Tell, engine: sa.Engine) -> None:
         super().__init__(process, tell, engine)
         self._transaction: list[int] = []
 
     def sessions(self) -> LockingSession:
-        """Make a session, whose transaction has nothing in it yet."""
+        """Make a session with an empty transaction."""
         self._transaction = []
         return super().sessions()
 
     def raise_counter(self, key: int, session: Any, order: Any) -> int:
-        """Raise the counter; stay, once some have been answered and this transaction has two."""
+        """Increment the counter; stay once some calls are answered and this transaction already has two."""
         number = super().raise_counter(key, session, order)
         self._transaction.append(key)
         if len(self._transaction) == 3 and len(self.committed) >= 2 * COMBINED:
             session.flush()
             say({"inside": self._transaction})
-            threading.Event().wait()  # for the end
+            threading.Event().wait()  # until the kill
         return number
 
 
@@ -146,7 +145,7 @@ class Tasks(Callers):
         self._url, self._connect_args = url, connect_args
 
     def run(self) -> None:
-        """Let all of them call."""
+        """Run all callers."""
         asyncio.run(self._run_all())
 
     async def _run_all(self) -> None:
@@ -172,7 +171,6 @@ _output = threading.Lock()
 
 
 def say(what: object) -> None:
-    """Print one line."""
     with _output:
         print(json.dumps(what), flush=True)
 

@@ -1,4 +1,4 @@
-"""Processes with callers, and a check of their answers: one order of commits has to explain them."""
+"""Processes with callers, and a check of their answers: a single order of commits must explain them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tests.support.models import Customer, Order
 
 
 class Answer(NamedTuple):
-    """One call that was answered.
+    """An answered call.
 
-    :ivar key: of the row that its function has inserted, with the number in it.
+    :ivar key: of the row that its function inserted, with the number in it.
     :ivar arrival: its place among the calls of its process.
-    :ivar invoked: when it was called, and ``answered``: when it had its answer.
+    :ivar invoked: the time of the call; ``answered`` is the time of the answer.
     """
 
     process: int
@@ -42,10 +42,10 @@ class Answer(NamedTuple):
 
 
 def wrong(answers: Sequence[Answer], stored: Mapping[int, int], counted: range) -> Iterator[str]:
-    """Yield what no order of commits explains.
+    """Yield the answers that no order of commits explains.
 
     :param stored: the numbers in the rows, by their keys.
-    :param counted: the numbers that the counter has given in the end.
+    :param counted: the final number of the counter.
     """
     times = Counter(one.number for one in answers)
     yield from (f"{number} was given {n} times" for number, n in times.items() if n > 1)
@@ -59,8 +59,8 @@ def wrong(answers: Sequence[Answer], stored: Mapping[int, int], counted: range) 
 
 
 def _against_the_clock(answers: Sequence[Answer]) -> Iterator[str]:
-    """Yield the calls that began when a call with a greater number had its answer."""
-    earliest = math.inf  # of the answers with a greater number
+    """Yield the calls that began after a call with a greater number was answered."""
+    earliest = math.inf  # among the answers with a greater number
     for one in sorted(answers, key=lambda one: one.number, reverse=True):
         if earliest < one.invoked:
             yield f"{one.number} was called after a greater number was answered"
@@ -68,7 +68,7 @@ def _against_the_clock(answers: Sequence[Answer]) -> Iterator[str]:
 
 
 def _against_the_arrival(answers: Sequence[Answer]) -> Iterator[str]:
-    """Yield the calls that a later one of their process has overtaken."""
+    """Yield the calls that a later call of their process overtook."""
     processes: defaultdict[int, list[Answer]] = defaultdict(list)
     for one in sorted(answers, key=lambda one: one.arrival):
         processes[one.process].append(one)
@@ -77,7 +77,7 @@ def _against_the_arrival(answers: Sequence[Answer]) -> Iterator[str]:
 
 
 def not_rising(what: str, answers: Sequence[Answer]) -> Iterator[str]:
-    """Yield where a smaller number comes after a greater one."""
+    """Yield each place where a smaller number follows a greater one."""
     for one, following in pairwise(answers):
         if one.number >= following.number:
             yield f"{what}: {following.number} after {one.number}"
@@ -93,7 +93,7 @@ PATIENT = {"sqlite": {"timeout": 60}}
 class Process:
     """One process.
 
-    :ivar answers: in the order in which it has reported them.
+    :ivar answers: in the order in which it reported them.
     :ivar committed: the numbers, in the order of on_commit(); empty if it was killed.
     :ivar inside: the keys of the transaction in which it stays.
     """
@@ -113,7 +113,7 @@ class Process:
         )
 
     def wait_until_ready(self) -> None:
-        """Return when its callers can begin."""
+        """Return the time when its callers can begin."""
         assert self._running.next_line() == '"ready"'
 
     def begin(self) -> None:
@@ -121,7 +121,7 @@ class Process:
         self._running.tell()
 
     def read(self) -> bool:
-        """Read what it tells next; return False if that is nothing more."""
+        """Read its next report; return False at the end."""
         line = self._running.output.readline()
         if not line.endswith("\n"):  # it was killed
             return False
@@ -133,13 +133,13 @@ class Process:
         return True
 
     def wait_until_ended(self) -> None:
-        """Read the rest.  :raises AssertionError: a caller has failed."""
+        """Read the rest.  :raises AssertionError: a caller failed."""
         while self.read():
             pass
         assert self._running.end() == 0
 
     def kill(self) -> None:
-        """Send it SIGKILL, and read what it had reported."""
+        """Send it SIGKILL, and read its remaining reports."""
         self._running.kill()
         while self.read():
             pass
@@ -164,7 +164,7 @@ def started(database: Database, *kinds: str) -> Iterator[list[Process]]:
 
 
 def stored(engine: sa.Engine) -> tuple[dict[int, int], range]:
-    """Return the numbers that are saved, by key, and those that the counter has given."""
+    """Return the saved numbers by key, and the numbers that the counter reached."""
     with engine.connect() as connection:
         rows = connection.execute(
             sa.select(Customer.id, Customer.name).where(Customer.id >= FIRST_KEY)
@@ -175,11 +175,11 @@ def stored(engine: sa.Engine) -> tuple[dict[int, int], range]:
 
 
 def wrong_in(processes: list[Process], engine: sa.Engine) -> list[str]:
-    """Return what no order of commits explains."""
+    """Return everything that no order of commits explains."""
     found = [*wrong([one for process in processes for one in process.answers], *stored(engine))]
     for number, process in enumerate(processes, start=1):
         if process.committed != sorted(process.committed):
             found.append(f"process {number}: on_commit() in the order {process.committed}")
-        if process.kind == "tasks":  # which wake one after the other
+        if process.kind == "tasks":  # these wake one after the other
             found += not_rising(f"process {number}, in order of answers", process.answers)
     return found

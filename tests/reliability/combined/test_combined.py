@@ -40,7 +40,7 @@ COUNTED = range(31, 35)
 
 def test_what_is_in_order() -> None:
     assert not [*wrong(GOOD, STORED, COUNTED)]
-    # Nobody was notified of one that is saved: its process was killed.
+    # Its process was killed, so no listener was notified of this saved call.
     assert not [*wrong(GOOD[1:], STORED, COUNTED)]
 
 
@@ -109,7 +109,7 @@ def test_nothing_of_its_transaction_is_saved_and_the_others_go_on(
             assert victim.read()
         for one in others:
             one.begin()
-        if documents.name != "sqlite":  # which has no server to ask
+        if documents.name != "sqlite":  # SQLite has no server to ask
             wait_until(
                 lambda: len({waiter for waiter, _ in waits_at(documents)}) >= len(others),
                 poll_seconds=poll_seconds_of(documents),
@@ -140,7 +140,7 @@ def proxy(documents: Database) -> Iterator[Proxy]:
 
 @pytest.fixture
 def through(documents: Database, proxy: Proxy) -> Iterator[sa.Engine]:
-    """Make the engine that leads through the proxy."""
+    """Make the engine that connects through the proxy."""
     engine = sa.create_engine(
         proxy.url, connect_args=documents.connect_args, pool_size=CALLERS_COMMIT_CUT
     )
@@ -150,14 +150,13 @@ def through(documents: Database, proxy: Proxy) -> Iterator[sa.Engine]:
 
 @pytest.fixture(params=[False, True], ids=["simple", "pipelined"])
 def options(request: pytest.FixtureRequest, documents: Database) -> dict[str, Any]:
-    """Return the options of the sessions."""
     if request.param and documents.name != "postgresql":
         pytest.skip("a pipeline is PostgreSQL's")
     return {"pipeline": request.param}
 
 
 def change(key: int) -> Callable[[Any, Any], int]:
-    """Return the function that raises the counter, and inserts a row with its number."""
+    """Return the function that increments the counter, and inserts a row with its number."""
 
     def function(session: Any, order: Any) -> int:
         order.total += 1
@@ -210,7 +209,7 @@ def test_everybody_in_it_has_the_same_doubt_and_the_next_ones_go_on(
     lost, own, *same, none = errors
     assert isinstance(lost, DBAPIError)
     assert lost.connection_invalidated
-    assert not isinstance(lost, LockLost)  # which says that nothing was saved
+    assert not isinstance(lost, LockLost)  # LockLost means that nothing was saved
     assert [one is lost for one in same] == [True, True]
     assert isinstance(own, ZeroDivisionError)
     assert none is None

@@ -1,4 +1,4 @@
-"""gate.run() by 32 callers whose functions fail in every way: nothing is lost, and nothing is doubled."""
+"""gate.run() with 32 callers whose functions fail in every way: no call is lost or doubled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.models import Customer, Order
 
 pytestmark = [
     pytest.mark.slow,
-    # Of two functions that insert the same key, in a pipeline that has not sent them yet.
+    # From two functions that insert the same key, in a pipeline that has not sent them yet.
     pytest.mark.filterwarnings("ignore:Identity map already had an identity"),
 ]
 
@@ -50,11 +50,11 @@ class Wrong(Exception):
 
 
 class Work:
-    """The functions of all callers, and what became of them.
+    """The functions of all callers, and their outcomes.
 
-    :ivar answered: the numbers of those that were answered, by their keys.
-    :ivar doubtful: the keys of those of which nobody knows.
-    :ivar reported: the keys of on_commit() functions that were called.
+    :ivar answered: the numbers of the answered calls, by key.
+    :ivar doubtful: the keys of calls with an unknown outcome.
+    :ivar reported: the keys of the on_commit() functions that ran.
     """
 
     def __init__(self, ways: Sequence[str], seed: int) -> None:
@@ -71,7 +71,7 @@ class Work:
             return next(self._keys), self._chance.choice(self._ways)
 
     def change(self, key: int, way: str, session: Any, order: Any) -> int:  # noqa: C901
-        """Change the document, or fail; of asyncio, within run_sync()."""
+        """Change the document, or fail; with asyncio, inside run_sync()."""
         if way == "raises first":
             raise Wrong
         if way == "raises after a query":
@@ -109,7 +109,7 @@ class Work:
         return number
 
     def note(self, key: int, way: str, outcome: int | BaseException) -> None:
-        """Note what a caller has met."""
+        """Record a caller's error."""
         if isinstance(outcome, int):
             self.answered[key] = outcome
         elif getattr(outcome, "connection_invalidated", False):
@@ -117,7 +117,7 @@ class Work:
         self.failed[f"{way}: {type(outcome).__name__}"] += 1
 
     def check(self, engine: sa.Engine) -> None:
-        """Assert that all that was answered is saved, once, and nothing else."""
+        """Assert that every answered call is saved exactly once, and nothing else is."""
         with engine.connect() as connection:
             rows = connection.execute(
                 sa.select(Customer.id, Customer.name).where(Customer.id >= FIRST)
@@ -179,7 +179,7 @@ async def call_in_tasks(work: Work, gate: DocumentGate, sessions: Any) -> None:
 
 @contextmanager
 def rivals(engine: sa.Engine) -> Iterator[None]:
-    """Have others lock the two documents in the other order, so that somebody is a deadlock's victim."""
+    """Make others lock the two documents in the opposite order, so that some caller becomes a deadlock's victim."""
     over = threading.Event()
 
     def lock_both() -> None:

@@ -38,9 +38,9 @@ FOR_UPDATE = LockOptions.ForUpdate
 
 
 def engine_of(urls: Sequence[str], takes_writes: str, **options: Any) -> Engine:
-    """Return an engine whose connections lead to the first server that takes writes.
+    """Return an engine that connects to the first server that accepts writes.
 
-    :param takes_writes: a query whose last column says ``ON`` there.
+    :param takes_writes: a query whose last column is ``ON`` there.
     """
     engine = sa.create_engine(urls[0], **options)
     addresses = [(url.host, url.port) for url in map(sa.make_url, urls)]
@@ -70,17 +70,17 @@ def engine_of(urls: Sequence[str], takes_writes: str, **options: Any) -> Engine:
 #
 # The clients and the verification are those of tests/reliability/faults.
 
-#: Updates that are acknowledged before the server is killed, and again behind that.
+#: Acknowledged updates before the server is killed, and again after it.
 SHORT, LONG = 60, 500
 
-#: Folders that no client works on: of a session that is about to flush, and of one that is about to commit.
+#: Folders for two sessions that are not clients: one is about to flush, one to commit.
 TO_FLUSH, TO_COMMIT = 5, 6
 
 
 class Servers(ABC):
-    """Servers with the same rows, one of which takes the writes.
+    """Servers with the same rows, one of which accepts writes.
 
-    :cvar fault: what is injected, for the table.
+    :cvar fault: the injected fault, for the table.
     :cvar database: its name in the table, and for ``--databases``.
     :cvar program: its name for ``SA_DOCLOCK_TEST_REQUIRE``.
     """
@@ -92,27 +92,27 @@ class Servers(ABC):
     @classmethod
     @abstractmethod
     def started(cls) -> AbstractContextManager[Servers]:
-        """Start them, and stop in the end what is left.
+        """Start the servers, and stop the remaining ones at the end.
 
-        :raises UnavailableError: this machine cannot have them.
+        :raises UnavailableError: this machine cannot run them.
         """
 
     @abstractmethod
     def engine(self, **options: Any) -> Engine:
-        """Return an engine whose connections lead to the server that takes the writes."""
+        """Return an engine that connects to the server that accepts writes."""
 
     @abstractmethod
     def kill(self) -> None:
-        """Kill the server that takes the writes by SIGKILL; it does not come back."""
+        """Kill the server that accepts writes with SIGKILL; it does not come back."""
 
     def promote(self) -> None:  # noqa: B027  # servers that elect one themselves leave it so
-        """Have another one take the writes."""
+        """Make another server accept writes."""
 
     @abstractmethod
     def left(self) -> Sequence[Engine]:
-        """Return an engine without a pool for each that is left, which shows all that is committed.
+        """Return an engine without a pool for each remaining server, which shows all commits.
 
-        The first one takes the writes.
+        The first engine's server accepts writes.
         """
 
 
@@ -137,7 +137,7 @@ def survives(servers: Servers, soak: Soak, reliability: Reliability) -> None:
         look_at_locks()
     unknown = [each for each in log.updates() if each.outcome is Outcome.UNKNOWN]
     found = _verified(servers, engine, log)
-    saved = sum(each.acknowledged for each in unknown)  # which the verification has found out
+    saved = sum(each.acknowledged for each in unknown)  # the verification found this out
     row = reliability.row(servers.fault, servers.database)
     row.injected += 1
     row.acknowledged += found.acknowledged
@@ -153,7 +153,7 @@ def survives(servers: Servers, soak: Soak, reliability: Reliability) -> None:
 def kill_process(engine: Engine, pid_file: str) -> None:
     """Kill a server of this machine.
 
-    :param pid_file: a query for what its file says, or for the path of that file.
+    :param pid_file: a query for the contents of its PID file, or for the path of that file.
     """
     with engine.connect() as connection:
         reported = str(connection.exec_driver_sql(pid_file).scalar_one())
@@ -171,7 +171,7 @@ def _make_folders(engine: Engine) -> None:
 
 
 def _wait_for(log: Log, acknowledged: int) -> None:
-    """Wait until so many updates are; fail where none is for long."""
+    """Wait for this number of updates; fail if there is none for a long time."""
     while (now := _acknowledged(log)) < acknowledged:
         wait_until(partial(_more_than, log, now))
 
@@ -186,7 +186,7 @@ def _acknowledged(log: Log) -> int:
 
 @contextmanager
 def _locks_at_the_dead_server(engine: Engine) -> Iterator[Callable[[], None]]:
-    """Take locks before the server is killed; the function says that nobody believes in them."""
+    """Take locks before the server is killed; the returned function asserts that no session relies on them."""
     factory = sessionmaker(engine, class_=LockingSession)
     with factory() as to_flush, factory() as to_commit:
         one = to_flush.get_one_entity(Folder, TO_FLUSH, FOR_UPDATE)
@@ -195,7 +195,7 @@ def _locks_at_the_dead_server(engine: Engine) -> Iterator[Callable[[], None]]:
 
         def look_at_locks() -> None:
             with factory() as other:
-                for folder in (TO_FLUSH, TO_COMMIT):  # the server that is there now knows no lock
+                for folder in (TO_FLUSH, TO_COMMIT):  # the new server knows no lock
                     found = other.get_one_entity(Folder, folder, FOR_UPDATE | LockOptions.NoWait)
                     assert found.total == 0
             one.total = 1
@@ -214,7 +214,7 @@ def _locks_at_the_dead_server(engine: Engine) -> Iterator[Callable[[], None]]:
 
 
 def _verified(servers: Servers, engine: Engine, log: Log) -> Found:
-    """Return what was found on all that are left; fail at once for what is no matter of rows."""
+    """Return the faults on all remaining servers; fail at once for faults other than rows."""
     left = servers.left()
     wrong = [
         *(f"left behind: {what}" for what in locks_left(left[0])),
@@ -234,12 +234,13 @@ def _verified(servers: Servers, engine: Engine, log: Log) -> Found:
 # The server that takes the writes is killed, and another takes its place.
 
 # --------------------------------------------------------------------------------------------------
-# The servers that each of these tests starts for itself; or one line that says loudly why not.
+# The servers that each of these tests starts for itself; or a prominent line that explains why
+# they are missing.
 
 
 @pytest.fixture
 def start(request: pytest.FixtureRequest) -> Iterator[Callable[[type[Servers]], Servers]]:
-    """Return a function that starts servers; they are stopped in the end."""
+    """Return a function that starts servers; the fixture stops them at the end."""
     with ExitStack() as stack:
 
         def start_servers(kind: type[Servers]) -> Servers:
@@ -262,8 +263,6 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[[type[Servers]], 
 
 
 class Pair(Servers):
-    """A primary and its synchronous standby."""
-
     fault = f"{SEVERAL}: PostgreSQL, standby promoted"
     database = "postgresql"
     program = "standby"
@@ -300,7 +299,7 @@ class Pair(Servers):
         return [self._standby]
 
     def _wait_for_each_commit(self) -> None:
-        """Have a commit return when the standby has it on disk too."""
+        """Make a commit return only after the standby wrote it to disk."""
         administrator = self._primary.execution_options(isolation_level="AUTOCOMMIT")
         with administrator.connect() as connection:
             connection.exec_driver_sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
@@ -326,7 +325,7 @@ def test_nothing_that_was_acknowledged_is_lost(
 # same node at a time, where locks are as on one server.
 
 TAKES_WRITES = "SHOW STATUS LIKE 'wsrep_ready'"
-# A read waits until the node has applied what was committed on the other ones before.
+# A read waits until the node applies the other nodes' earlier commits.
 CAUGHT_UP = {"connect_timeout": 5, "init_command": "SET SESSION wsrep_sync_wait = 1"}
 
 
@@ -374,7 +373,7 @@ def test_nothing_that_was_acknowledged_is_lost_galera(
 # Three members: the last of two stays read-only.
 
 TAKES_WRITES_GROUP_REPLICATION = (
-    "SELECT IF(@@super_read_only, 'OFF', 'ON')"  # it is set on all but the primary
+    "SELECT IF(@@super_read_only, 'OFF', 'ON')"  # set on every member except the primary
 )
 
 
@@ -409,7 +408,7 @@ class Group(Servers):
 
 
 def _direct_group_replication(url: str) -> Engine:
-    """Return an engine whose reads wait for all that was committed on the other members before."""
+    """Return an engine whose reads wait for all earlier commits on the other members."""
     waits = {"init_command": "SET SESSION group_replication_consistency = 'BEFORE'"}
     return sa.create_engine(url, poolclass=NullPool, connect_args=waits)
 

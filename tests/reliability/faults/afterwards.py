@@ -1,4 +1,4 @@
-"""The database and the pool after it all: nothing lost, nothing half there, all connections back."""
+"""The database and the pool after a run: nothing lost, nothing half saved, all connections returned."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _SUMS = select(Sheet.folder_id, func.sum(Sheet.value).label("total")).group_by(S
 
 @dataclass
 class Found:
-    """The errors found, each in words.
+    """The errors found, in words.
 
-    :ivar lost: acknowledged, and not there.
-    :ivar inconsistent: what does not add up, or is there in part, twice, or against an error.
+    :ivar lost: acknowledged but missing.
+    :ivar inconsistent: wrong sums, or changes that are partial, doubled, or present despite an error.
     """
 
     acknowledged: int = 0
@@ -42,7 +42,7 @@ class Found:
 
 
 def look_on_disk(connection: Connection, log: Log, *, was_killed: bool = False) -> Found:
-    """Compare; the connection is a fresh one.
+    """Compare, on a new connection.
 
     :param was_killed: the server, in the meantime.
     """
@@ -112,7 +112,7 @@ def _not_adding_up(connection: Connection, marks: Marks) -> Iterator[str]:
 def _decide(attempts: Sequence[Attempt], marks: Marks) -> set[int]:
     """Decide the outcome of each commit whose answer was lost; its time stays unknown.
 
-    :returns: the attempts that are not there.
+    :returns: the attempts that are missing.
     """
     ticks = (max(one.transaction.began, one.transaction.ended) for one in attempts)
     last = max(ticks, default=0)
@@ -125,10 +125,10 @@ def _decide(attempts: Sequence[Attempt], marks: Marks) -> set[int]:
 
 
 def _saw_too_much(attempt: Attempt, lost: set[int]) -> bool:
-    """Return whether a reader saw a commit that was on no disk yet when the server was killed.
+    """Return whether a reader saw a commit that was not on disk when the server was killed.
 
-    InnoDB gives up the locks of a transaction, and shows what it wrote, before its log is
-    flushed.  Who has only read needs no flush; who has written is on disk behind it, or not.
+    InnoDB releases a transaction's locks and shows its writes before it flushes the log.
+    A reader needs no flush; a writer's own commit reaches the disk later in the log, or not at all.
     """
     reads = (one for one in attempt.transaction.operations if isinstance(one, Read))
     return not attempt.update and any(one.version.writer in lost for one in reads)
@@ -137,7 +137,7 @@ def _saw_too_much(attempt: Attempt, lost: set[int]) -> bool:
 # --------------------------------------------------------------------------------------------------
 # The pool afterwards: all connections back, and none with a setting of ours.
 
-#: What must be the same on a connection of the pool and on a new one.
+#: Settings that must be equal on a connection of the pool and on a new connection.
 _SETTINGS: Mapping[str, str] = {
     "postgresql": """
         SELECT current_setting('transaction_isolation'), current_setting('lock_timeout'),
@@ -162,7 +162,7 @@ _SETTINGS: Mapping[str, str] = {
 def pool_is_wrong(engine: Engine, fresh: Engine) -> list[str]:
     """Return the faults of the pool of ``engine``; afterwards it has no dead connection.
 
-    :param fresh: an engine whose next connection is a new one.
+    :param fresh: an engine whose next connection is new.
     """
     pool = engine.pool
     assert isinstance(pool, QueuePool)
@@ -170,8 +170,8 @@ def pool_is_wrong(engine: Engine, fresh: Engine) -> list[str]:
         return [f"{pool.checkedout()} connections have not come back"]
     with fresh.connect() as connection:
         wanted = _settings(connection)
-    _, wrong = _looked_at(engine, pool.checkedin(), wanted)  # at once: one that is dead ends all
-    # The second time a connection that was found dead has been replaced.
+    _, wrong = _looked_at(engine, pool.checkedin(), wanted)  # at once: a dead one ends them all
+    # Before the second time, the pool replaced a connection that was found dead.
     dead, wrong_now = _looked_at(engine, pool.size(), wanted)
     if dead:
         wrong_now.append(f"{dead} connections are dead, and stay in the pool")
@@ -210,10 +210,10 @@ def _settings(connection: Connection) -> tuple[object, ...]:
 # --------------------------------------------------------------------------------------------------
 # Locks that are still there when every client has gone.
 
-#: Seconds in which a server has to notice that a client is dead.
+#: Seconds that a server may take to notice a dead client.
 PATIENCE = 30.0
 
-#: Locks and transactions that the server knows of, but for those of the one who asks.
+#: Locks and transactions that the server knows of, except the observer's own.
 _LEFT: Mapping[str, str] = {
     "postgresql": """
         SELECT 'lock ' || locktype || ' ' || mode FROM pg_locks
@@ -237,17 +237,17 @@ _LEFT: Mapping[str, str] = {
 
 
 def locks_left(engine: Engine) -> list[str]:
-    """Return what still holds the folders, or their named lock; empty once all is free.
+    """Return what still holds the folders or their named lock; empty once all is free.
 
-    A server notices only after a while that a client is dead.
+    A server takes a while to notice that a client is dead.
 
-    :param engine: a direct one, with no pool: nothing of it is known to the clients.
+    :param engine: a direct engine without a pool, unknown to the clients.
     """
     deadline = time.monotonic() + PATIENCE
     while left := _held(engine) or _on_server(engine):
         if time.monotonic() > deadline:
             break
-        time.sleep(0.15)  # MariaDB's tables are renewed after 0.1 s in which nobody has looked
+        time.sleep(0.15)  # MariaDB renews its tables only after 0.1 s without a query
     return left
 
 

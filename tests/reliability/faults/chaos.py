@@ -1,4 +1,4 @@
-"""The kinds of faults: of a network, of a crowd, interruptions, the administrator; and all at once."""
+"""The kinds of faults: the network, a crowd, interruptions, the administrator; and all at once."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from tests.reliability.faults.proxy import Link, Proxy
 class Chaos(Protocol):
     """One kind of fault.
 
-    :ivar name: in the past, for the table.
+    :ivar name: in the past tense, for the table.
     """
 
     name: str
 
     def inject(self, chance: random.Random) -> int:
-        """Inject it, once; return how often it has really happened."""
+        """Inject it once; return how often it happened."""
 
     def heal(self) -> int:
-        """Let nothing of it go on; return what has happened since, and was not counted yet."""
+        """Stop it; return how often it happened since the last count."""
 
 
 # --------------------------------------------------------------------------------------------------
 # Faults of a network.
 
-#: Seconds: short enough for a run, and longer than a statement takes.
+#: Seconds: short enough for a run, and longer than a statement.
 STALL = 0.2
 
 
@@ -55,11 +55,11 @@ class Reset:
 # --------------------------------------------------------------------------------------------------
 # Somebody else takes all connections of the pool, for longer than a client waits for one.
 
-#: Seconds that a client waits for a connection: shorter than the crowd stays.
+#: Seconds that a client waits for a connection, less than the crowd stays.
 POOL_TIMEOUT = 0.05
 STAY = 0.15
 
-#: Seconds after which the crowd takes what there is.
+#: Seconds after which the crowd takes the connections that are available.
 PATIENCE = 5.0
 
 
@@ -80,7 +80,7 @@ PLACES = (
 
 
 class Backends:
-    """Those of one engine."""
+    """The ids of one engine's connections."""
 
     def __init__(self, engine: Engine) -> None:
         self._lock = threading.Lock()
@@ -90,12 +90,12 @@ class Backends:
             event.listen(engine, end, self._closed)
 
     def ids(self) -> list[int]:
-        """Return them, those that are dead and not yet known to be so among them."""
+        """Return the ids, including connections that died unnoticed."""
         with self._lock:
             return sorted(self._ids.values())
 
     def forget(self) -> None:
-        """The server has come back, and gives the same ids to others."""
+        """Forget them: the server restarted, and gives the same ids to other connections."""
         with self._lock:
             self._ids.clear()
 
@@ -126,11 +126,11 @@ _CANCEL: Mapping[str, str] = {
     "mysql": "KILL QUERY {}",
     "mariadb": "KILL QUERY {}",
 }
-NO_SUCH_THREAD = 1094  # ER_NO_SUCH_THREAD: it has gone by itself
+NO_SUCH_THREAD = 1094  # ER_NO_SUCH_THREAD: it ended by itself
 
 
 class _Kills:
-    """Runs a statement of the administrator's on a connection of the clients, chosen at random."""
+    """Runs a statement of the administrator against a random connection of the clients."""
 
     name: str
 
@@ -152,7 +152,7 @@ class _Kills:
             return 0
 
     def restarted(self) -> None:
-        """The server was killed, and has come back."""
+        """Forget the old connections: the server was killed and restarted."""
         self._backends.forget()
         self._administrator.invalidate()
         self._administrator.rollback()
@@ -167,7 +167,7 @@ class _Kills:
 
 
 class Together:
-    """One of the kinds each time, chosen at random."""
+    """Injects a random kind each time."""
 
     name = "all of these at once, and SIGKILL to the server"
 

@@ -18,13 +18,13 @@ from tests.reliability.faults.ways import WAYS, Desk, go_on
 
 CLIENTS = 6
 
-#: Seconds that a lock may be waited for: a client that is stalled must not stop the others.
+#: Seconds to wait for a lock: a stalled client must not stop the others.
 LOCK_TIMEOUT = 4.0
 
-#: Seconds after an error.
+#: Seconds to pause after an error.
 BREATH = 0.01
 
-#: Seconds after which a client that was asked to stop is taken to hang.
+#: Seconds after which a client that was asked to stop counts as hanging.
 PATIENCE = 60.0
 
 
@@ -59,7 +59,7 @@ class Clients:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Let them work during the block; afterwards all have ended."""
+        """Run the clients during the block; afterwards all have ended."""
         for thread in self._threads:
             thread.start()
         try:
@@ -68,9 +68,9 @@ class Clients:
             self._stop.set()
 
     def join(self) -> None:
-        """Wait until each has ended what it was about.
+        """Wait until each finishes its current update.
 
-        :raises TimeoutError: one hangs; where it does is on standard error.
+        :raises TimeoutError: a client hangs; standard error shows where.
         """
         for thread in self._threads:
             thread.join(PATIENCE)
@@ -83,11 +83,11 @@ class Clients:
         while not self._stop.is_set():
             self._before()
             if not take(desk):
-                self._stop.wait(BREATH)  # a server that is away is not asked all the time
+                self._stop.wait(BREATH)  # do not flood an absent server with requests
 
 
 def take(desk: Desk, way: str | None = None) -> bool:
-    """Take a way to its end, and return whether it is acknowledged; note the error if not."""
+    """Take a way to its end, and return whether it is acknowledged; record the error if not."""
     current.set(None)
     try:
         WAYS[way or desk.chance.choice(list(WAYS))](desk)

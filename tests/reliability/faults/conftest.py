@@ -1,8 +1,8 @@
-"""Clients go on changing documents while faults are injected; then everything is verified.
+"""Clients keep changing documents while faults are injected; then the tests verify everything.
 
-The kinds of faults are in ``chaos.py``. What the clients do is in ``clients.py`` and ``ways.py``; each keeps
-a log of what it meant to commit and of what was acknowledged (``model.py``). ``afterwards.py`` then compares
-the log with the database over a separate connection, and looks for locks and for what the pool has kept.
+``chaos.py`` has the kinds of faults, ``clients.py`` and ``ways.py`` the clients. Each client logs the commits that it
+intended and those that were acknowledged (``model.py``). ``afterwards.py`` then compares the log with the database
+over a separate connection, and looks for remaining locks and for settings left in the pool.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.support.databases import Database
 
 @pytest.fixture
 def scene(database: Database, soak: Soak, reliability: Reliability) -> Iterator[Scene]:
-    """Give the test the folders on one database."""
+    """Provide the folders on one database."""
     scene = open_scene(database, soak, reliability)
     yield scene
     scene.close()

@@ -53,7 +53,7 @@ class Sheet(Base):
 
 
 class Mark(Base):
-    """An attempt's change of a folder; in the transaction that made it, and never changed again."""
+    """An attempt's change of a folder; inserted in the same transaction, and never changed again."""
 
     __tablename__ = "fl_mark"
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -63,7 +63,7 @@ class Mark(Base):
 
 
 def fill(connection: sa.Connection) -> None:
-    """Put the folders in the tables, empty of everything else."""
+    """Insert the folders into otherwise empty tables."""
     for table in reversed(Base.metadata.sorted_tables):
         connection.execute(table.delete())
     rows = [{"id": folder, "total": 0, "writer": 0} for folder in FOLDERS]
@@ -88,9 +88,9 @@ class Injected(BaseException):
 class Attempt:
     """One transaction of a client.
 
-    :ivar update: which update it is an attempt at; 0 of one that only reads.
-    :ivar marks: what it meant to leave: by folder, the change of the total.
-    :ivar commit_sent: whether the database may have been asked to commit.
+    :ivar update: the number of its update; 0 if it only reads.
+    :ivar marks: the intended changes of the total, by folder.
+    :ivar commit_sent: whether the database may have received the COMMIT.
     """
 
     number: int
@@ -114,7 +114,7 @@ current: ContextVar[Attempt | None] = ContextVar("current", default=None)
 
 @dataclass
 class Log:
-    """Of one run; all of its clients append to it."""
+    """The log of one run; all of its clients append to it."""
 
     attempts: list[Attempt] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
@@ -126,7 +126,7 @@ class Log:
 
     @contextmanager
     def listening(self, engine: Engine, *, pipelined: bool = False) -> Iterator[None]:
-        """Note when an attempt's COMMIT is about to be sent.
+        """Record when an attempt's COMMIT is about to be sent.
 
         :param pipelined: the sessions may send it with the last flush.
         """
@@ -144,42 +144,41 @@ class Log:
         return attempt
 
     def new_update(self) -> int:
-        """Return the number of an update."""
         return self._tick()
 
     def acknowledge(self, attempt: Attempt) -> None:
-        """Its commit has returned, or all that it wanted to read is read."""
+        """Record that its commit returned, or that it finished reading."""
         self._end(attempt, Outcome.COMMITTED)
 
     def give_up(self, attempt: Attempt) -> None:
-        """An error has ended it: what was asked to commit may have been committed."""
+        """Record that an error ended it: a COMMIT already sent may have succeeded."""
         if not attempt.acknowledged:
             self._end(attempt, Outcome.UNKNOWN if attempt.commit_sent else Outcome.ABORTED)
 
     def reached_client(self, error: BaseException, *injected: type[BaseException]) -> None:
-        """Note an error that reached a client."""
+        """Record an error that reached a client."""
         self.errors[type(error).__name__] += 1
         if not is_typed(error) and not isinstance(error, injected):
             self.foreign.append(error)
 
     def update_ended(self) -> None:
-        """A client is through with an update, well or not."""
+        """Record that a client finished an update, successfully or not."""
         with self._changed:
             self._ended += 1
             self._changed.notify_all()
 
     @property
     def ended(self) -> int:
-        """The number of updates that the clients have ended."""
+        """The number of updates that the clients finished."""
         return self._ended
 
     def wait_for(self, ended: int, seconds: float = 2) -> None:
-        """Wait until so many updates have ended; not for long: a fault may have stopped all."""
+        """Wait for this number of finished updates, with a short limit: a fault may have stopped all clients."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended >= ended, seconds)
 
     def updates(self) -> Iterator[Attempt]:
-        """The attempts that wanted to change something."""
+        """The attempts that intended a change."""
         return (attempt for attempt in self.attempts if attempt.update)
 
     def _end(self, attempt: Attempt, outcome: Outcome) -> None:
@@ -188,10 +187,10 @@ class Log:
 
 
 def is_typed(error: BaseException) -> bool:
-    """Return whether a client may get this error: of the database, and no mistake of its own."""
+    """Return whether a client may get this error: from the database, and not from a mistake of its own."""
     if isinstance(error, (LockMisuse, sa.exc.IntegrityError, sa.exc.ProgrammingError)):
         return False
-    # MariaDB may answer an UPDATE that KILL QUERY has met with "0 rows matched", and no error.
+    # MariaDB may answer an UPDATE hit by KILL QUERY with "0 rows matched", and no error.
     known = (DocLockError, sa.exc.DBAPIError, sa.exc.TimeoutError, StaleDataError)
     return isinstance(error, known)
 
@@ -210,7 +209,7 @@ LARGEST = 9
 
 
 def look(log: Log, attempt: Attempt, folders: Sequence[Folder]) -> None:
-    """Read folders whole; what does not add up is a broken read."""
+    """Read folders whole; a wrong sum is a broken read."""
     operations = attempt.transaction.operations
     for folder in folders:
         total, values = folder.total, [sheet.value for sheet in folder.sheets]
@@ -226,7 +225,7 @@ def look(log: Log, attempt: Attempt, folders: Sequence[Folder]) -> None:
 def change(
     session: LockingSession, attempt: Attempt, folders: Sequence[Folder], chance: random.Random
 ) -> None:
-    """Change a sheet of each folder, and the totals; two folders give to each other."""
+    """Change a sheet of each folder, and the totals; two folders exchange amounts."""
     delta = chance.randint(1, LARGEST)
     for folder, sign in zip(folders, (1, -1), strict=False):
         sheet = chance.choice(folder.sheets)

@@ -1,6 +1,6 @@
-"""A TCP proxy between the clients and the server, whose connections can be harmed.
+"""A TCP proxy between the clients and the server, which can damage connections.
 
-One asyncio loop in a thread carries all of them; the methods are called from other threads.
+One asyncio loop in a thread serves all of them; other threads call the methods.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 T = TypeVar("T")
 
-#: The driver's parameters without which nothing of a packet could be seen.
+#: Driver parameters that keep the packets readable.
 _PLAIN = {
     "postgresql": {"sslmode": "disable", "gssencmode": "disable"},
     "mysql": {"ssl_disabled": "true"},
@@ -27,11 +27,11 @@ _PLAIN = {
 
 
 class CommitCut:
-    """Ends the connection over which the next COMMIT comes, and no other.
+    """Ends only the connection that carries the next COMMIT.
 
-    :param reaches_server: the COMMIT is passed on, and its answer is not; else it is not passed on.
-    :param tagged: the answer says COMMIT, as that of PostgreSQL, where others may come before it.
-    :ivar happened: it has come, and the connection is over.
+    :param reaches_server: pass on the COMMIT but not its answer; otherwise do not pass it on.
+    :param tagged: the answer contains COMMIT, as PostgreSQL's does, where other answers may come first.
+    :ivar happened: the COMMIT came, and the connection ended.
     """
 
     _COMMIT = re.compile(
@@ -44,7 +44,7 @@ class CommitCut:
         self._link: Link | None = None
 
     def last(self, link: Link, direction: str, data: bytes) -> bytes | None:
-        """Return the last that is passed on in this direction; None if it is not over yet."""
+        """Return the last data to pass on in this direction; None while the connection continues."""
         if self.happened or self._link not in (None, link):
             return None
         found = self._COMMIT.search(data)
@@ -61,9 +61,9 @@ class CommitCut:
 
 
 class StatementReset:
-    """Resets the connection over which a statement with this text comes, which is not passed on.
+    """Resets the connection that carries a statement with this text, without passing it on.
 
-    :ivar happened: it has come.
+    :ivar happened: the statement came.
     """
 
     def __init__(self, text: str) -> None:
@@ -71,7 +71,7 @@ class StatementReset:
         self.happened = False
 
     def last(self, link: Link, direction: str, data: bytes) -> bytes | None:
-        """Return the last that is passed on in this direction; None if it is not over yet."""
+        """Return the last data to pass on in this direction; None while the connection continues."""
         if self.happened or direction != "there" or self._text not in data:
             return None
         self.happened = True
@@ -80,12 +80,12 @@ class StatementReset:
 
 
 class AnswerGarbled(StatementReset):
-    """Replaces the answer to a statement with this text by what no driver can read, and ends there."""
+    """Replaces the answer to a statement with this text by bytes that no driver can read, and ends the connection."""
 
     _link: Link | None = None
 
     def last(self, link: Link, direction: str, data: bytes) -> bytes | None:
-        """Return the last that is passed on in this direction; None if it is not over yet."""
+        """Return the last data to pass on in this direction; None while the connection continues."""
         if direction == "there" and self._link is None and self._text in data:
             self._link = link
         if self.happened or direction == "there" or self._link is not link:
@@ -95,19 +95,19 @@ class AnswerGarbled(StatementReset):
 
 
 class StatementHeld(StatementReset):
-    """Calls a function in place of a statement with this text, whose answer does not come."""
+    """Calls a function in place of a statement with this text, which gets no answer."""
 
     def __init__(self, text: str, then: Callable[[], object]) -> None:
         super().__init__(text)
         self._then = then
 
     def last(self, link: Link, direction: str, data: bytes) -> bytes | None:
-        """Return the last that is passed on in this direction; None if it is not over yet."""
+        """Return the last data to pass on in this direction; None while the connection continues."""
         if self.happened or direction != "there" or self._text not in data:
             return None
         self.happened = True
         link.flows.clear()
-        link.reset(link.server)  # which gives the locks up
+        link.reset(link.server)  # which releases the locks
         self._then()
         return b""
 
@@ -115,8 +115,8 @@ class StatementHeld(StatementReset):
 class Link:
     """One connection: the client's end, and the server's.
 
-    :ivar flows: what arrives is passed on.
-    :ivar cut: the direction in which half of the next data is passed on, and no more.
+    :ivar flows: pass on the data that arrives.
+    :ivar cut: the direction in which to pass on half of the next data, and no more.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class Link:
                 target.write(data)
                 await target.drain()
         await self.flows.wait()  # half open: the server's end stays
-        self.client.close()  # after what is on its way
+        self.client.close()  # after the data on its way
         self.server.close()
 
     def _last(self, direction: str, data: bytes) -> bytes | None:
-        """Return the last that is passed on in this direction; None if it is not over yet."""
+        """Return the last data to pass on in this direction; None while the connection continues."""
         if self.cut == direction:
             self.was_cut = True
             return data[: len(data) // 2]
@@ -155,12 +155,12 @@ class Link:
         return None if cut is None else cut.last(self, direction, data)
 
     def release(self) -> None:
-        """Reset what was left of a half-open connection."""
+        """Reset the rest of a half-open connection."""
         self.reset()
         self.flows.set()
 
     def reset(self, *ends: asyncio.StreamWriter) -> None:
-        """Close these ends by RST, which throws away what is on its way."""
+        """Close these ends with RST, which discards the data on its way."""
         for end in ends or (self.client, self.server):
             found: socket.socket = end.get_extra_info("socket")
             with suppress(OSError):
@@ -171,7 +171,7 @@ class Link:
 class Proxy:
     """Leads to one server.
 
-    :ivar commit_cut: what ends the connection of the next COMMIT, or of another statement.
+    :ivar commit_cut: ends the connection of the next COMMIT, or of another statement.
     """
 
     def __init__(self, url: str) -> None:
@@ -186,12 +186,12 @@ class Proxy:
 
     @property
     def url(self) -> sa.URL:
-        """The server's, through the proxy; not encrypted, so that a packet can be cut."""
+        """The server's URL through the proxy, without encryption, so that a packet can be cut."""
         url = self._server.set(host="127.0.0.1", port=self.port)
         return url.update_query_dict(_PLAIN[url.get_backend_name()])
 
     def harm(self, act: Callable[[Link], object], chance: random.Random) -> Link | None:
-        """Do this to one connection, chosen at random; None where there is none."""
+        """Apply this to a random connection; return None if there is none."""
 
         async def one() -> Link | None:
             if not self._links:
@@ -203,17 +203,17 @@ class Proxy:
         return self._run(one())
 
     def cut_next_commit(self, *, reaches_server: bool) -> CommitCut:
-        """End the connection over which the next COMMIT comes: before it, or before its answer."""
+        """End the connection that carries the next COMMIT: before the COMMIT, or before its answer."""
         tagged = self._server.get_backend_name() == "postgresql"
         cut = self.commit_cut = CommitCut(reaches_server=reaches_server, tagged=tagged)
         return cut
 
     def run_soon(self, act: Callable[[], object]) -> None:
-        """Do this in the thread of the connections."""
+        """Run this in the thread of the connections."""
         self._loop.call_soon_threadsafe(act)
 
     def close(self) -> None:
-        """Reset all connections, and take no new one."""
+        """Reset all connections, and accept no new connection."""
 
         async def end() -> None:
             self._listener.close()
@@ -223,7 +223,7 @@ class Proxy:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.sleep(0)  # what was aborted is closed now
+            await asyncio.sleep(0)  # aborted connections are closed now
 
         self._run(end())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -261,7 +261,7 @@ class Proxy:
 
 @contextmanager
 def proxy_to(url: str) -> Iterator[Proxy]:
-    """Stand in front of this server during the block."""
+    """Run in front of this server during the block."""
     proxy = Proxy(url)
     try:
         yield proxy

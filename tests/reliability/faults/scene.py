@@ -1,4 +1,4 @@
-"""A run: clients at work, faults among them, and the verification of all that follows."""
+"""A run: clients at work, faults among them, and the verification of the results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UPDATES_BETWEEN = 3
 
 
 class Scene:
-    """One database with the folders in it, and what the runs on it have found."""
+    """One database with the folders, and the findings of its runs."""
 
     def __init__(self, url: str, column: str, soak: Soak, reliability: Reliability) -> None:
         self.url = url
@@ -40,31 +40,30 @@ class Scene:
             Base.metadata.create_all(connection)
 
     def engine(self, url: sa.URL | str | None = None, **options: Any) -> Engine:
-        """Make an engine that is disposed in the end."""
+        """Make an engine; the scene disposes of it at the end."""
         if "poolclass" not in options:
             options = {"pool_size": CLIENTS, "max_overflow": 0, **options}
         self._engines.append(sa.create_engine(url or self.url, **options))
         return self._engines[-1]
 
     def close(self) -> None:
-        """Let go of all connections, and drop the tables."""
+        """Release all connections, and drop the tables."""
         for engine in self._engines:
             engine.dispose()
         with self.direct.begin() as connection:
             Base.metadata.drop_all(connection)
 
     def empty_log(self) -> Log:
-        """Begin a run: the folders are as new."""
+        """Begin a run with fresh folders."""
         with self.direct.begin() as connection:
             fill(connection)
         return Log()
 
     def listening(self, log: Log, engine: Engine) -> AbstractContextManager[None]:
-        """Have the log know when a COMMIT is sent on this engine."""
+        """Make the log record each COMMIT on this engine."""
         return log.listening(engine, pipelined=self.column == PIPELINED)
 
     def row(self, name: str) -> Row:
-        """Return where this fault is counted."""
         return self._reliability.row(name, self.column)
 
     def survives(
@@ -79,11 +78,11 @@ class Scene:
         in_the_middle: Callable[[], None] = go_on,
         was_killed: bool = False,
     ) -> None:
-        """Let the clients work on this engine, inject faults, and verify everything.
+        """Run the clients on this engine, inject faults, and verify everything.
 
-        :param share: of the seconds that a server is soaked.
-        :param before: what clients call before each update, ``pause`` before each commit.
-        :param was_killed: the server is, ``in_the_middle``.
+        :param share: of the seconds of a server's soak test.
+        :param before: clients call it before each update, and ``pause`` before each commit.
+        :param was_killed: the fault ``in_the_middle`` kills the server.
         """
         log = self.empty_log()
         chance = random.Random(f"{chaos.name} {self.column}")
@@ -112,7 +111,7 @@ class Scene:
     def verify(
         self, name: str, log: Log, wrong_in_pool: Sequence[str], *, was_killed: bool = False
     ) -> None:
-        """Fail if anything is wrong; what was found is in the table in any case.
+        """Fail if anything is wrong; the table records the findings in any case.
 
         :param was_killed: the server, in the meantime.
         """
@@ -138,7 +137,7 @@ class Scene:
         row.errors += log.errors
 
     def tell(self, name: str, number: int, log: Log) -> None:
-        """Say now and then how far it is."""
+        """Report progress now and then."""
         if number % 50 == 0:
             self.soak.progress(
                 f"{self.column}: {name}, round {number}: {log.ended} updates, "
@@ -147,5 +146,4 @@ class Scene:
 
 
 def open_scene(database: Database, soak: Soak, reliability: Reliability) -> Scene:
-    """Open the scene on a database of the matrix."""
     return Scene(database.url, database.column, soak, reliability)

@@ -1,4 +1,4 @@
-"""Clients go on while servers are killed, connections break, and tasks are cancelled."""
+"""Clients continue while servers are killed, connections break, and tasks are cancelled."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ pytestmark = pytest.mark.soak
 
 
 class HalfOpen:
-    """The client's end is reset, and the server's stays: it goes on waiting, with its locks."""
+    """Resets the client's end and keeps the server's, which goes on waiting with its locks."""
 
     name = "connections left half open"
 
@@ -73,14 +73,14 @@ class HalfOpen:
         return int(self._proxy.harm(leave_open, chance) is not None)
 
     def heal(self) -> int:
-        """Drop the connections in the end, as a router does which counts them."""
+        """Drop the connections at the end, like a router that counts them."""
         while self._open:
             self._proxy.run_soon(self._open.pop().release)
         return 0
 
 
 class Stalled:
-    """Nothing comes through for a while; after that, everything does."""
+    """Holds all data for a while, then passes it on."""
 
     name = "connections stalled"
 
@@ -100,7 +100,7 @@ class Stalled:
 
 
 class CutInMidPacket:
-    """Half of the next packet comes through, and then the end."""
+    """Passes on half of the next packet, and ends the connection."""
 
     name = "connections cut in mid-packet"
 
@@ -138,7 +138,7 @@ class FullPool:
     def before(self) -> None:
         """Let the crowd in first: a client calls this before each update.
 
-        The pool has none: who has just given a connection back is the first to get it again.
+        The pool does not: a client that returns a connection is the first to get it again.
         """
         self._open.wait(PATIENCE)
 
@@ -222,7 +222,7 @@ class Cancelled(_Kills):
 
 FOR_UPDATE = LockOptions.ForUpdate
 
-#: Seconds within which the moment of a cancellation is chosen: what an update takes.
+#: The cancellation happens within this many seconds, the duration of an update.
 SOON = 0.02
 
 
@@ -318,7 +318,7 @@ class AsyncClients:
         ]
 
     async def cancel_one(self, chance: random.Random, after: int) -> int:
-        """Let so many updates end; then cancel what one client is about, at any moment."""
+        """Wait for this number of updates; then cancel one client's update, at any moment."""
         for _ in range(after):
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._ended.acquire(), 2)
@@ -327,7 +327,7 @@ class AsyncClients:
         return int(task.cancel())
 
     async def stop(self) -> None:
-        """Wait until each has ended what it is about."""
+        """Wait until each finishes its current update."""
         self._stopped = True
         await asyncio.wait_for(asyncio.gather(*self._clients), 60)
 
@@ -414,8 +414,8 @@ def test_exceptions_nobody_expects(scene: Scene) -> None:
 # --------------------------------------------------------------------------------------------------
 # Asyncio tasks are cancelled at any moment.
 
-# Not aiosqlite: a task that is cancelled while its statement runs in aiosqlite's thread may leave
-# SQLAlchemy's shielded close of the connection waiting for that thread, and asyncio.run() with it.
+# Not aiosqlite: cancelling a task while its statement runs in aiosqlite's thread may block
+# SQLAlchemy's shielded close of the connection on that thread, and asyncio.run() with it.
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
@@ -447,7 +447,7 @@ async def survive_cancellations(scene: Scene, url: sa.URL, driver: str) -> None:
 
 @pytest.fixture
 def server(database: Database) -> Iterator[Server]:
-    """Start a server that nobody else uses, of the same kind."""
+    """Start a private server of the same kind."""
     try:
         server = start_private(database.name)
     except UnavailableError as exc:
@@ -457,7 +457,7 @@ def server(database: Database) -> Iterator[Server]:
 
 
 def write_through(server: Server) -> None:
-    """Have each commit on disk before it returns; PostgreSQL does so by default."""
+    """Write each commit to disk before it returns; PostgreSQL does so by default."""
     engine = sa.create_engine(server.url, poolclass=sa.pool.NullPool)
     with engine.connect() as connection:
         if engine.dialect.name == "postgresql":

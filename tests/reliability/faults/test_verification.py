@@ -1,4 +1,4 @@
-"""Each error that the verification looks for is found."""
+"""The verification finds each error that it looks for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOR_UPDATE = LockOptions.ForUpdate
 
 
 def updated(scene: Scene) -> Log:
-    """Change two folders, once, which works."""
+    """Change two folders once, successfully."""
     log, engine = scene.empty_log(), scene.engine()
     factory = sessionmaker(engine, class_=LockingSession)
     assert take(Desk(factory, log, random.Random(1)), "get_documents")
@@ -54,7 +54,7 @@ def test_an_update_that_is_there_by_half(scene: Scene) -> None:
     (attempt,) = log.updates()
     first = min(attempt.marks)
     found = found_after(scene, log, sa.delete(Mark).where(Mark.folder_id == first))
-    assert len(found.inconsistent) == 2  # and the folder has another total than its marks
+    assert len(found.inconsistent) == 2  # the folder's total differs from its marks, too
 
 
 @pytest.mark.not_databases("mssql", "sqlite-journal")
@@ -104,7 +104,7 @@ def test_a_setting_that_has_leaked(scene: Scene, database: Database) -> None:
     engine = scene.engine()
     with engine.begin() as connection:
         connection.exec_driver_sql(f"SET SESSION {setting}")
-    wrong = pool_is_wrong(engine, scene.direct)  # which looks twice
+    wrong = pool_is_wrong(engine, scene.direct)  # which checks twice
     assert "a connection of the pool has" in wrong[0]
 
 
@@ -119,7 +119,7 @@ def test_errors_that_are_no_errors_for_a_client() -> None:
 # --------------------------------------------------------------------------------------------------
 # Bugs that the verification must find: each is put in on purpose, and taken out again.
 
-#: With pipeline=True the COMMIT is sent by another way.
+#: With pipeline=True another path sends the COMMIT.
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def log(scene: Scene) -> Log:
 
 @pytest.fixture
 def engine(scene: Scene, log: Log) -> Iterator[Engine]:
-    """Make an engine whose plain reads are no snapshot: MariaDB refuses to write over one."""
+    """Make an engine whose plain reads are not snapshots: MariaDB refuses to write over a snapshot."""
     options = {"isolation_level": "READ COMMITTED"} if "sqlite" not in scene.column else {}
     engine = scene.engine(**options)
     with log.listening(engine):
@@ -151,7 +151,7 @@ def test_a_commit_that_is_reported_before_it_is_sent_is_found(
     scene: Scene, engine: Engine, log: Log, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     take(desk_at(engine, log), way)
-    with monkeypatch.context() as patched:  # and the connection ends before it would be sent
+    with monkeypatch.context() as patched:  # and the connection ends before the commit is sent
         patched.setattr(engine.dialect, "do_commit", lambda _: None)
         take(desk_at(engine, log), way)
     found = found_on(scene, log)
@@ -181,7 +181,7 @@ def without_rollback(
 
 
 def first_a_deadlock() -> Callable[[], None]:
-    """Make what the first attempt meets between its changes and its commit."""
+    """Make a pause that fails the first attempt between its changes and its commit."""
     deadlocks = iter([DeadlockDetected("the victim")])
 
     def pause() -> None:
@@ -210,7 +210,7 @@ def test_a_retry_that_rolls_back_is_one_update(scene: Scene, engine: Engine, log
 
 
 def meanwhile(engine: Engine, log: Log) -> bool:
-    """Somebody else changes folder 1, if it is free; whether it was."""
+    """Change folder 1 from another session, if it is free; return whether it was."""
     attempt = log.begin(log.new_update())
     with LockingSession(engine, lock_timeout=0) as session:
         try:
@@ -226,7 +226,7 @@ def meanwhile(engine: Engine, log: Log) -> bool:
 
 
 def reconnect_and_change(scene: Scene, engine: Engine, log: Log) -> bool:
-    """Lose the connection under a lock, lock again, and change; whether somebody came between."""
+    """Lose the connection under a lock, lock again, and change; return whether another session intervened."""
     with LockingSession(engine) as session:
         session.get_one_entity(Folder, 1, FOR_UPDATE)
         session.connection().invalidate()
@@ -246,7 +246,7 @@ def reconnect_and_change(scene: Scene, engine: Engine, log: Log) -> bool:
 def test_a_lock_that_is_not_restored_after_a_reconnect_is_found(
     scene: Scene, engine: Engine, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept: dict[int, Ledger] = {}  # of each session one, which it goes on to believe in
+    kept: dict[int, Ledger] = {}  # each session keeps relying on its first ledger
 
     def same_ledger(ranks: Any, calls: Any) -> Ledger:
         return kept.setdefault(id(calls), Ledger(ranks, calls))
@@ -254,7 +254,7 @@ def test_a_lock_that_is_not_restored_after_a_reconnect_is_found(
     for module in (
         "transaction.lock_transaction",
         "ledger",
-    ):  # the first one, and those in its place
+    ):  # the first ledger, and its replacements
         monkeypatch.setattr(f"sa_doclock.core.{module}.Ledger", same_ledger)
     assert reconnect_and_change(scene, engine, log)
     found = found_on(scene, log)

@@ -1,4 +1,4 @@
-"""The ways in which a client takes its lock, changes folders, and has that committed."""
+"""The ways in which a client takes its lock, changes folders, and commits."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def by_entity_set(desk: Desk) -> None:
 
 
 def by_key(desk: Desk) -> None:
-    """Under a named lock too, in a savepoint of a separate transaction."""
+    """Take a named lock too, in a savepoint of a separate transaction."""
     attempt = desk.log.begin(desk.log.new_update())
     with desk.factory() as session:
         with session.begin():
@@ -98,7 +98,7 @@ def by_key(desk: Desk) -> None:
 
 
 def by_run_transaction(desk: Desk) -> None:
-    """In the order of a dice, so that others may deadlock with it."""
+    """Lock in random order, so that others may deadlock with it."""
     log, update = desk.log, desk.log.new_update()
     last = log.begin(update)
 

@@ -1,4 +1,4 @@
-"""One question to one session: its choices, what it is asked, what the database is sent, what comes out."""
+"""One question to one session: its choices, the question, the statements sent, and the answer."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ ANY_LOCK = re.compile(
     r"FOR UPDATE|FOR SHARE|SHARE MODE|UPDLOCK|NOLOCK|READPAST|BEGIN IMMEDIATE|READ ONLY|SNAPSHOT"
 )
 _RC = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-_END = r"( WAIT \d+)?(  -- .*)?$"  # MariaDB has a word for a lock_timeout
+_END = r"( WAIT \d+)?(  -- .*)?$"  # MariaDB has a clause for a lock_timeout
 
 
 class Asked(NamedTuple):
     """:ivar lock: the base lock.
-    :ivar limit: seconds; the tests ask for 0.3 alone.
-    :ivar earlier: what was sent in the transaction before.
-    :ivar received: what was sent to it for this lock.
+    :ivar limit: seconds; the tests use only 0.3.
+    :ivar earlier: the statements sent earlier in the transaction.
+    :ivar received: the statements sent for this lock.
     """
 
     lock: LockOptions
@@ -53,7 +53,7 @@ class Asked(NamedTuple):
 
 
 def missing(database: str, asked: Asked) -> str | None:
-    """Return the part of the lock that was not sent; None if all is there."""
+    """Return the part of the lock that was not sent; None if it is complete."""
     if asked.lock is LockOptions.None_ or (
         asked.lock is LockOptions.NoLock and database != "mssql"
     ):
@@ -63,7 +63,7 @@ def missing(database: str, asked: Asked) -> str | None:
 
 
 def _no_limit(database: str, asked: Asked) -> str | None:
-    """The wait is limited wherever there is something to wait for."""
+    """Return the missing limit, wherever there is a wait to limit."""
     if database == "mssql" and asked.lock is _SHARED and _mssql_snapshot(asked) is None:
         return None
     words = _LIMITS[database]
@@ -118,7 +118,7 @@ def _mssql(asked: Asked) -> str | None:
     hint = "NOLOCK" if asked.lock is LockOptions.NoLock else "UPDLOCK, ROWLOCK"
     hint += ", NOWAIT" if asked.no_wait else ", READPAST, READCOMMITTEDLOCK" if asked.skip else ""
     table = re.escape(_quoted(asked.header, "[]"))
-    # A join is locked by the keys of its rows, where its alias has no name.
+    # The session locks a join by the keys of its rows, where the alias has no name.
     return _a_select(
         asked.received, rf"(?<!\w)({table}|\w+\]?(?=.*FORCESEEK)) WITH \({hint}(, FORCESEEK)?\)"
     )
@@ -130,7 +130,7 @@ def _mssql_snapshot(asked: Asked) -> str | None:
 
 def _sqlite(asked: Asked) -> str | None:
     begun = "BEGIN IMMEDIATE" in asked.all and "BEGIN IMMEDIATE" not in asked.received
-    waits = asked.no_wait and asked.received and not begun  # nobody waits who has the write lock
+    waits = asked.no_wait and asked.received and not begun  # the lock's holder never waits
     if waits and "PRAGMA busy_timeout = 0" not in asked.received:
         return "PRAGMA busy_timeout = 0"
     late = r"^(UPDATE \S+ SET .*\n?.*(0 = 1|1 != 1|false))"
@@ -149,7 +149,7 @@ def _a_select(received: Sequence[str], pattern: str) -> str | None:
 
 
 def _in_order(received: Sequence[str], *statements: str) -> str | None:
-    """Each of them, one after the other."""
+    """Match the patterns one after the other."""
     rest = iter(received)
     return next((sql for sql in statements if sql not in rest), None)
 
@@ -178,10 +178,10 @@ VALID = [
 
 GUARDS: tuple[GuardMode, ...] = ("raise", "warn", "off")
 
-#: The polymorphic column, also as a subquery names it.
+#: The polymorphic column, including its name in a subquery.
 KINDS = ("kind", "shop_contract_kind", "shop_project_kind", "shop_ticket_kind")
 
-#: How often a database has been asked.
+#: The number of questions to each database.
 ASKED: Counter[str] = Counter()
 
 Ask = Callable[[LockingSession], Any]
@@ -189,10 +189,10 @@ Sessions = tuple[str, Engine, Script]
 
 
 class Wish(NamedTuple):
-    """A lock to ask for, and the state in which it is asked.
+    """A lock to ask for, and the state in which to ask.
 
-    :ivar seconds: of the call, ``session_seconds`` of the session.
-    :ivar then: what the session has done after ``state``.
+    :ivar seconds: of the call; ``session_seconds`` is the session's.
+    :ivar then: the session's state after ``state``.
     """
 
     shape: Shape
@@ -210,10 +210,10 @@ class Wish(NamedTuple):
 
     @property
     def contradictory(self) -> bool:
-        """As DESIGN.md has it: nothing may be sent to a database then."""
+        """As DESIGN.md defines it: the session then sends nothing to a database."""
         if self.lock not in VALID:
             return True
-        if LockOptions.SkipLocked in self.lock:  # it may wait behind a lock on the table
+        if LockOptions.SkipLocked in self.lock:  # it may wait behind a table lock
             return self.seconds == 0
         queues = self.lock in QUEUEING
         waits_for_nobody = LockOptions.NoWait in self.lock and self.seconds == 0
@@ -228,7 +228,7 @@ class Wish(NamedTuple):
 
     @property
     def limit(self) -> float | None:
-        """The seconds that the database must be asked to wait, at most."""
+        """The seconds that the database may wait at most."""
         if LockOptions.SkipLocked in self.lock:
             return self.seconds
         if self.lock not in QUEUEING or self.no_wait:
@@ -239,7 +239,7 @@ class Wish(NamedTuple):
 class Answer(NamedTuple):
     """The result: an error, or ``lacks``, the part of the lock that the database did not receive.
 
-    :ivar earlier: what was sent in the transaction before.
+    :ivar earlier: the statements sent earlier in the transaction.
     """
 
     error: Exception | None
@@ -249,9 +249,9 @@ class Answer(NamedTuple):
 
 
 def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Answer | None:
-    """Bring a session into its state, and ask; None where it cannot be in that state.
+    """Bring a session into its state, and ask; None if the state is impossible.
 
-    :param held: the state may have brought the lock with it already.
+    :param held: the state may already hold the lock.
     """
     database, engine, script = served
     script.sent.clear()
@@ -299,7 +299,7 @@ def is_ours(error: Exception | None) -> bool:
 
 
 def some(names: Iterable[str], usual: Iterable[str]) -> st.SearchStrategy[str]:
-    """Choose one of the usual names as often as one of all."""
+    """Choose from the usual names as often as from all names."""
     return st.one_of(st.sampled_from(sorted(usual)), st.sampled_from(sorted(names)))
 
 
@@ -318,8 +318,8 @@ guards = st.sampled_from(GUARDS)
 
 
 def the_same_always(examples: int) -> settings:
-    """So many examples, and in every run the same ones; in ``make soak`` more, and others."""
-    soak = settings()  # the profile that tests/reliability has loaded
+    """Use this number of examples, the same in every run; ``make soak`` uses more, and different ones."""
+    soak = settings()  # the profile that tests/reliability loaded
     soaking = soak.max_examples > examples
     return settings(
         derandomize=not soaking,

@@ -1,4 +1,4 @@
-"""The databases of tests/sql, which receive everything and have no server."""
+"""The databases of tests/sql, which accept everything and have no server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.sql.servers import DATABASES, serving
 
 @pytest.fixture(scope="session")
 def all_served(reliability: Reliability) -> Iterator[dict[str, Sessions]]:
-    """Serve all databases, once; count how often they were asked."""
+    """Serve all databases once; count the questions to each."""
     ASKED.clear()
     with ExitStack() as stack:
         found = {name: (name, *stack.enter_context(serving(name))) for name in DATABASES}
@@ -27,5 +27,4 @@ def all_served(reliability: Reliability) -> Iterator[dict[str, Sessions]]:
 
 @pytest.fixture(params=DATABASES)
 def served(request: pytest.FixtureRequest, all_served: dict[str, Sessions]) -> Sessions:
-    """Give one of them to the test."""
     return all_served[request.param]

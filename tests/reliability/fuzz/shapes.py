@@ -1,4 +1,4 @@
-"""The shapes of entities, the states of a session, the changes of a select, and what is none of these."""
+"""Entity shapes, session states, changes of a select, and values that are none of these."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.sql.models import (
 
 
 class Shape(NamedTuple):
-    """:ivar kind: what the polymorphic column says of the only row."""
+    """:ivar kind: the value of the polymorphic column in the only row."""
 
     entity: Any
     header: str
@@ -46,7 +46,7 @@ class Shape(NamedTuple):
 
     @property
     def missing(self) -> Any:
-        """A key that no row has."""
+        """A key without a row."""
         return (MISSING, MISSING) if isinstance(self.key, tuple) else MISSING
 
 
@@ -86,7 +86,7 @@ def exists_on(database: str, shape: str) -> bool:
 
 
 def put_kinds(database: str, engine: Engine, script: Script) -> None:
-    """On the file of SQLite, make the rows those of these shapes."""
+    """Give the rows in SQLite's file the kinds of these shapes."""
     if database == "sqlite":
         with engine.begin() as connection:
             for root, kind in (Contract, "lease"), (Project, "building"), (Ticket, "fault"):
@@ -176,7 +176,7 @@ AFTERWARDS = (
 
 
 def brought_by(state: str, lock: LockOptions) -> bool:
-    """Return whether the state holds the same document as strongly, so nothing has to be sent."""
+    """Return whether the state already holds the same document as strongly, so that the session sends nothing."""
     if not state.startswith("held "):
         return False
     strength = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)
@@ -272,7 +272,7 @@ USUAL = ("where", "where of a key", "order_by", "limit", "join", "another entity
 
 
 class Unmapped:
-    """No entity, and no key."""
+    """Neither an entity nor a key."""
 
 
 JUNK: tuple[Any, ...] = (

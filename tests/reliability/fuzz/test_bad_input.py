@@ -97,7 +97,7 @@ def test_a_method_that_is_given_anything(
 
 
 def _is_refused_by_driver(served: Sessions, ident: Any) -> bool:
-    """Return whether Session.get() raises it too."""
+    """Return whether Session.get() also raises an error."""
     wish = Wish(CLASSES["plain"], LockOptions.None_)
     found = answer(served, wish, lambda session: session.get(Order, ident), held=True)
     return found is not None and found.error is not None
@@ -115,7 +115,7 @@ def test_with_lock_that_is_given_anything(statement: Any, entity: Any, lock: Any
 # Writes to a declared document: under its lock, or not at all.
 
 DOCUMENT = CLASSES["declared document"]
-# SQLite takes its write lock by an UPDATE of no row.
+# On SQLite, an UPDATE of no row takes the write lock.
 _WRITTEN = re.compile(r"^UPDATE shop_delivery SET total(?!.*(0 = 1|1 != 1|false))", re.DOTALL)
 
 
@@ -159,7 +159,7 @@ def test_it_is_written_under_its_lock_or_not_at_all(
     written = any(_WRITTEN.search(sql) for sql in found.received)
     assert written is (found.error is None)
     locked = LockOptions.ForUpdate in (lock & ~MODIFIERS) or state == "held ForUpdate"
-    if read and guard == "raise":  # the lock was granted, or none was asked for
+    if read and guard == "raise":  # the lock was granted, or none was requested
         assert isinstance(found.error, (UnlockedWrite, WrongIsolation)) is not locked
     if guard == "off":
         assert not isinstance(found.error, UnlockedWrite)
@@ -240,18 +240,18 @@ def test_a_key_is_taken_or_an_error_of_ours_comes_out(
 # --------------------------------------------------------------------------------------------------
 # Selects of every kind: the lock is in what is sent to the database, or an error of ours comes out.
 
-#: What reads no row of the header any more, so that there is nothing to lock.
+#: Statements that no longer read a row of the header, so that there is nothing to lock.
 OTHER_STATEMENTS = {"text", "a count alone"}
 
-#: Options that say nothing about a statement without an entity.
+#: Options without an effect on a statement without an entity.
 LOADERS = {"joinedload", "subqueryload"}
 
-#: What makes rows that are no rows of the header, or reads details by the statement that locks.
+#: Changes after which the result rows are not the header's, or the locking statement reads details.
 UNLOCKABLE = {
     *("distinct", "group_by", "having", "union", "from_statement", "text"),
     *LOADERS,
 }
-#: What a statement without a lock of ours may say all the same.
+#: Locks of its own that a statement may contain without a lock of ours.
 OWN_LOCKS = {"with_for_update", "hint", "hint everywhere", "hint of another table"}
 
 before_it = st.lists(some(CHANGES, USUAL), max_size=3, unique=True)
@@ -276,7 +276,7 @@ def _run(session: LockingSession, statement: Any, run: str) -> Any:
 
 
 def _cannot_be(build: Callable[[LockOptions | None], Any]) -> bool:
-    """Return whether SQLAlchemy itself knows no such statement."""
+    """Return whether SQLAlchemy itself rejects this statement."""
     try:
         build(None)
     except (SQLAlchemyError, DocLockError, AttributeError, NotImplementedError):
@@ -346,7 +346,7 @@ def test_the_lock_is_sent_or_an_error_of_ours_comes_out(
 def _fails_without_lock(
     served: Sessions, wish: Wish, build: Callable[[LockOptions | None], Any], run: str
 ) -> bool:
-    """Return whether the statement itself is wrong: the session cannot run it without a lock."""
+    """Return whether the statement itself is wrong: the session cannot run it without a lock either."""
     plain = wish._replace(lock=LockOptions.None_)
     found = answer(served, plain, lambda session: _run(session, build(None), run))
     return found is not None and found.error is not None

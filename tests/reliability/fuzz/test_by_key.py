@@ -1,4 +1,4 @@
-"""Documents asked for by key: the lock is in what is sent to the database, or an error of ours."""
+"""Documents requested by key: the session sends the lock to the database, or raises an error of ours."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KEYS = ("right", "missing", "wrong shape", "None")
 
 
 def _locked(session: LockingSession, entity: Any, ident: Any, lock: LockOptions, **how: Any) -> Any:
-    """Look inside of the block, before its end commits."""
+    """Return the result from inside the block, before its end commits."""
     context = session.locked(entity, ident, lock, **how)
     found = context.__enter__()
     return found, context
@@ -68,7 +68,7 @@ def _many(method: str) -> Callable[..., Any]:
 
 
 def _awaited(method: str) -> Callable[..., Any]:
-    """Ask an AsyncLockingSession, which hands it to this session."""
+    """Ask an AsyncLockingSession that wraps this session."""
 
     def ask(session: LockingSession, entity: Any, ident: Any, lock: LockOptions, **how: Any) -> Any:
         one = AsyncLockingSession()
@@ -148,7 +148,7 @@ def test_the_lock_is_sent_or_an_error_of_ours_comes_out(
 
 
 def _is_wrong(way: str, wish: Wish, key: str) -> bool:
-    """Return whether no database may be asked."""
+    """Return whether the session must not ask the database."""
     return (
         wish.contradictory
         or (LockOptions.SkipLocked in wish.lock and way not in SETS)
@@ -162,7 +162,7 @@ def _is_wrong(way: str, wish: Wish, key: str) -> bool:
 # All 64 sets of options, on every database: those that mean something lock, the others do not.
 
 SKIP = LockOptions.SkipLocked
-#: What a database has no word for.
+#: Options that the database cannot express.
 NOT_THERE = {"sqlite": SKIP, "mysql-5.7": SKIP | NO_WAIT}
 
 
@@ -213,7 +213,7 @@ PLAIN = CLASSES["plain"]
 
 
 def _ask(served: Sessions, way: str, wish: Wish) -> bool:
-    """Return whether the lock was sent; else it was refused, or the session has no such state."""
+    """Return whether the lock was sent; otherwise it was refused, or the state is impossible."""
     found = answer(
         served,
         wish,

@@ -1,10 +1,10 @@
-"""Run random programs twice, and compare the guard's word with the database's.
+"""Run random programs twice, and compare the guard's answer with the database's.
 
-Nothing is committed.  A plain Session runs a program first: after each step the rows that differ say which
-documents the step has written.  Then a LockingSession that holds some of the documents runs it.  It must refuse
+Nothing is committed.  A plain Session runs a program first: after each step, the changed rows show which
+documents the step wrote.  Then a LockingSession that holds some of the documents runs it.  It must refuse
 the steps that write to another document, and should refuse no other step.
 
-``python -m tests.reliability.guard_generator --programs 5000 --seed 1`` prints what it found by shape.
+``python -m tests.reliability.guard_generator --programs 5000 --seed 1`` prints the results by shape.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROGRAMS_OF_A_SCHEMA = 25
 
 @dataclass
 class Found:
-    """The counts of some programs."""
+    """The counts of several programs."""
 
     programs: int = 0
     impossible: Counter[str] = field(default_factory=Counter)  # the plain session cannot run them
@@ -47,7 +47,7 @@ class Found:
 
 @dataclass
 class Program:
-    """One program on one schema, and which documents its steps write."""
+    """One program on one schema, and the documents that its steps write."""
 
     engine: sa.Engine
     schema: Schema
@@ -64,7 +64,6 @@ class Program:
         return [session.scalars(sa.select(entity)).all() for entity in entities]
 
     def try_out(self) -> None:
-        """Run the program in a plain session."""
         steps = Steps(self.schema, self.draw, self.engine.dialect.name)
         with Session(self.engine) as session:
             kept = [self._read_ahead(session)]
@@ -113,12 +112,12 @@ class Program:
 
 
 def run(engine: sa.Engine, seed: int, programs: int, guard: GuardMode = "raise") -> Found:
-    """Run so many programs, and return what they have met."""
+    """Run this number of programs, and return the results."""
     found, draw = Found(), random.Random(seed)
     while found.programs < programs:
         some = min(PROGRAMS_OF_A_SCHEMA, programs - found.programs)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # SQLAlchemy's, of models as these are
+            warnings.simplefilter("ignore")  # SQLAlchemy's warnings about such models
             _run_some(engine, draw, found, some, guard)
     return found
 
@@ -126,14 +125,13 @@ def run(engine: sa.Engine, seed: int, programs: int, guard: GuardMode = "raise")
 def _run_some(
     engine: sa.Engine, draw: random.Random, found: Found, programs: int, guard: GuardMode
 ) -> None:
-    """Run programs on one schema."""
     schema = Schema(draw)
     with engine.begin() as connection:
         schema.fill(connection)
     try:
         for _ in range(programs):
             found.programs += 1
-            # Its own number: what a program draws does not depend on the others.
+            # A seed of its own: its choices do not depend on other programs.
             program = Program(engine, schema, random.Random(draw.random()), found)
             program.try_out()
             program.run(guard)
@@ -144,7 +142,6 @@ def _run_some(
 
 
 def main() -> None:
-    """Print the counts."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)

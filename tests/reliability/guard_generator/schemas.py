@@ -1,4 +1,4 @@
-"""Random models of documents, and the owners of their rows by the foreign keys of the tables alone."""
+"""Random models of documents, and the owners of their rows, found only by the tables' foreign keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rows = dict[str, dict[Key, Row]]
 
 @dataclass(frozen=True)
 class Owner:
-    """The owners of the rows of a table: the rows of another table that have these values."""
+    """The owners of a table's rows: the rows of another table with these values."""
 
     table: str
     columns: tuple[str, ...]
@@ -38,7 +38,7 @@ class Kind:
     keys: tuple[Key, ...]
     value: str = "value"  # an attribute without a meaning
     moves: tuple[str, ...] = ()  # the attributes that name an owner
-    refer: Callable[[Any], Key] = lambda _: ()  # their values, for the order of this number
+    refer: Callable[[Any], Key] = lambda _: ()  # their values, for the order with this number
     kinds: tuple[str, ...] = ()  # the values of "kind"
 
     @property
@@ -50,7 +50,7 @@ class Kind:
         return self.entity.__mapper__.local_table
 
     def columns(self, values: Row) -> Row:
-        """Return values by the names of columns in place of those of attributes."""
+        """Return values by column name instead of attribute name."""
         attributes = self.entity.__mapper__.column_attrs
         return {attributes[name].columns[0].name: value for name, value in values.items()}
 
@@ -73,7 +73,7 @@ class Schema:
         for make in (self._tags, self._remarks, self._notes, self._tasks, self._assets):
             if self.chance(0.5):
                 make()
-        # @document alone has the parts with delete-orphan; then the others are none.
+        # @document without parts takes only those with delete-orphan; the others are then not parts.
         document(parts=(*self.parts, "lines.taxes"))(self.Order) if self.explicit else document(
             self.Order
         )
@@ -83,7 +83,7 @@ class Schema:
         return self.draw.random() < probability
 
     def header(self, number: Any) -> Key:
-        """Return the primary key of an order, or the foreign key to it; None refers to none."""
+        """Return the primary key of an order, or the foreign key to it; None refers to no order."""
         return (None if number is None else 7, number) if self.composite else (number,)
 
     # Tables and classes.
@@ -117,7 +117,7 @@ class Schema:
         self.stored.append((table, row))
 
     def _to_order(self, **how: Any) -> tuple[list[Any], Owner]:
-        """Return the columns that refer to an order, with their constraint, and the owner by them."""
+        """Return the columns that refer to an order, with their constraint, and the resulting owner."""
         columns = [Column(name, Integer, **how) for name in self.names]
         refers_to = [f"gg_order.{name}" for name in self.key]
         return [*columns, ForeignKeyConstraint(self.names, refers_to)], Owner(
@@ -145,7 +145,7 @@ class Schema:
         )
         hierarchy = self.draw.choice(["", "single", "joined"])
         how = {"polymorphic_on": "kind", "polymorphic_identity": "order"} if hierarchy else {}
-        # In the order of self.key, and not of the columns of the table.
+        # In the order of self.key, not of the table's columns.
         key = [table.c[name] for name in self.key]
         self.Order = self._map("Order", table, map(self.header, DOCS), primary_key=key, **how)
         self._map("Customer", customer, (1, 2))
@@ -217,7 +217,7 @@ class Schema:
             )
             if number:
                 self._store(tax, id=key, line_id=key)
-        if self.chance(0.6):  # a second class, which may not map the foreign key
+        if self.chance(0.6):  # a second class, which may leave the foreign key unmapped
             own, some = (
                 {"moves": self.names, "refer": self.header},
                 {"exclude_properties": self.names},
@@ -225,7 +225,7 @@ class Schema:
             self._map("LineAgain", line, keys, **(own if self.chance(0.6) else some))
 
     def _tags(self) -> None:
-        # A tag is of each document that has it.
+        # A tag belongs to each document that has it.
         of = Owner("gg_order_tag", ("id",), ("tag_id",))
         tag = self._table("gg_tag", Column("value", Integer), own=(of,) if self.explicit else ())
         key: Any = {"primary_key": True, "autoincrement": False} if self.chance(0.7) else {}
@@ -258,7 +258,7 @@ class Schema:
     _KEYS = (10, 11, 20, 21, 30, 31)
 
     def _remarks(self) -> None:
-        """Parts by a constant beside the key: of an order, or of somebody else."""
+        """Make parts by a constant beside the key: of an order, or of another owner."""
         of = "number" if self.composite else "id"
 
         def refer(doc: Any, key: int = 0) -> Key:
@@ -282,7 +282,7 @@ class Schema:
         self._part("remarks", entity, primaryjoin=sa.and_(own, table.c.owner_kind == "order"))
 
     def _notes(self) -> None:
-        """Parts that refer to another key than the primary one."""
+        """Make parts that refer to a key other than the primary key."""
         owned: Any = {"cascade": WITH_PARTS} if self.chance(0.5) else {}
         table = self._of_table(
             "gg_note",
@@ -297,7 +297,7 @@ class Schema:
         self._part("notes", note, **owned)
 
     def _tasks(self) -> None:
-        """In no document, but for those of one subclass."""
+        """Make rows in no document, except those of one subclass."""
         columns, owner = self._to_order()
         owner = Owner(owner.table, owner.columns, owner.refers_to, (("kind", "errand"),))
         table = self._of_table(
@@ -319,7 +319,7 @@ class Schema:
         self._part("errands", self._map("Errand", None, self._KEYS[::2], task, names, **own))
 
     def _assets(self) -> None:
-        """Parts of two tables."""
+        """Make parts of two tables."""
         columns, owner = self._to_order()
         asset = self._of_table(
             "gg_asset",
@@ -351,7 +351,7 @@ class Schema:
             self._store(machine, id=number)
         self._part("assets", base, cascade=WITH_PARTS)
 
-    # Rows, as the database has them.
+    # The rows of the database.
 
     def fill(self, connection: sa.Connection) -> None:
         self.metadata.create_all(connection)
@@ -384,7 +384,7 @@ class Schema:
         return found
 
     def documents_written(self, before: Rows, after: Rows) -> set[Key]:
-        """Return the documents of the rows that differ, as they were and as they are."""
+        """Return the documents of the changed rows, before and after the change."""
         found: set[Key] = set()
         for table in self.owners:
             for key in before[table].keys() | after[table].keys():

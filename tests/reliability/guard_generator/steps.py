@@ -19,14 +19,13 @@ Step = tuple[str, Run]
 
 
 class Steps:
-    """Random steps on one schema; None where the draw does not fit the model."""
+    """Random steps on one schema; None if the draw does not fit the model."""
 
     def __init__(self, schema: Schema, draw: random.Random, dialect: str) -> None:
         self.schema, self.draw, self.dialect = schema, draw, dialect
         self._last = 1000
 
     def step(self) -> Step:
-        """Return a step."""
         some = (self.flush,) * 12, (self.update,) * 3, (self.delete,) * 2, (self.insert,) * 2
         ways = (
             *sum(some, ()),
@@ -37,7 +36,7 @@ class Steps:
             self.upsert,
         )
         while True:
-            # KeyError: the table of a subclass does not have the column; ArgumentError: an aliased() of a join.
+            # KeyError: the table of a subclass lacks the column; ArgumentError: an aliased() of a join.
             with suppress(KeyError, sa.exc.ArgumentError):
                 if found := self.draw.choice(ways)():
                     return found
@@ -55,7 +54,7 @@ class Steps:
         )[0]
 
     def owner(self, kind: Kind, *, whole: bool = False) -> Row:
-        """Return values of the attributes that name another owner; some leave a part of them out."""
+        """Return values of the attributes that name another owner; sometimes only a part of them."""
         doc = self.draw.choice(DOCS if whole else (*DOCS, None))
         values = dict(zip(kind.moves, kind.refer(doc), strict=True))
         if kind.name == "Remark":
@@ -278,7 +277,7 @@ class Steps:
         return run
 
     def _setting(self, kind: Kind, values: Row) -> Run:
-        """Set these: on a loaded object, on an expired one, or by a listener during the flush."""
+        """Set these values: on a loaded object, on an expired object, or from a listener during the flush."""
         when, other = self.draw.choice(["loaded", "expired", "listener"]), self.fresh()
 
         def change(session: Any, found: Any) -> None:
@@ -327,7 +326,7 @@ class Steps:
         return f"expression {kind.name}", self._setting(kind, new)
 
     def _new(self) -> Step:
-        """Add a new object, whose owner a listener may set during the flush."""
+        """Add a new object; a listener may set its owner during the flush."""
         kind, late = self.kind(), self.draw.random() < 0.5
         row = self.row(kind)
 
@@ -341,7 +340,7 @@ class Steps:
         return f"new {kind.name}", add
 
     def _relate(self) -> Step:
-        """Append to a collection of an order, or remove from it, also from the other side."""
+        """Append to a collection of an order or remove from it, possibly from the other side."""
         attribute = self.draw.choice([*self.schema.parts])
         kind = self.schema.kinds[self.schema.parts[attribute]]
         way = self.draw.choice(["append", "remove", "new"])

@@ -1,4 +1,4 @@
-"""The guard's word on random writes is the database's."""
+"""The guard and the database agree on random writes."""
 
 from __future__ import annotations
 

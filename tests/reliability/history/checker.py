@@ -1,4 +1,4 @@
-"""Everything that is wrong with a history: anomalies of single items, and cycles of who depends on whom."""
+"""Everything that is wrong with a history: anomalies of single items, and cycles of dependencies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def graph_of(history: History) -> Graph:
         graph.add_node(one.number, at=one.began, who=str(one))
     kinds: dict[tuple[int, int], set[str]] = {}
     for before, after, kind in _dependencies(history):
-        if before != after and before in graph:  # else it was aborted, or is the beginning
+        if before != after and before in graph:  # otherwise it was aborted, or is the beginning
             kinds.setdefault((before, after), set()).add(kind)
     graph.add_edges_from((*edge, {"kinds": found}) for edge, found in kinds.items())
     _add_time(graph, history)
@@ -64,9 +64,9 @@ def _dependencies(history: History) -> Iterator[tuple[int, int, str]]:
 
 
 def _add_time(graph: Graph, history: History) -> None:
-    """Add the edges of time: from an end to a moment, to the next one, and to those who begin then.
+    """Add the edges of time: from an end to a moment, to the next moment, and to transactions that begin then.
 
-    Of an unknown outcome the end is not known either: its server may have committed later.
+    An unknown outcome has an unknown end: its server may have committed later.
     """
     moment = None
     for tick, ends, number in sorted(_events(history)):
@@ -86,7 +86,7 @@ def _pass_time(graph: Graph, before: int, after: int) -> None:
 
 
 def _events(history: History) -> Iterator[tuple[int, bool, int]]:
-    """At the same tick, the beginning counts as the earlier."""
+    """Yield beginnings and ends; at the same tick, a beginning sorts first."""
     for one in history.committed:
         if one is not history.final:
             yield one.began, False, one.number
@@ -103,7 +103,7 @@ _SHOWN = 8  # steps of a cycle
 
 
 class _Kind(NamedTuple):
-    """A cycle is one edge, and a way back over such edges, where there is none of a simpler kind."""
+    """A cycle: one edge, and a path back over such edges, if a simpler kind does not explain it."""
 
     name: Name
     edge: Kinds
@@ -129,9 +129,9 @@ _KINDS = [
 
 
 def found_in_cycles(history: History) -> Iterator[Anomaly]:
-    """One cycle for each kind that there is; one that is explained by a simpler kind is not reported.
+    """Yield one cycle of each kind, unless a simpler kind explains it.
 
-    Two that have replaced the same version are no edge: they are reported as a lost update.
+    Two transactions that replaced the same version have no edge: the checker reports a lost update instead.
     """
     graph = graph_of(history)
     for component in nx.strongly_connected_components(graph):
@@ -141,14 +141,11 @@ def found_in_cycles(history: History) -> Iterator[Anomaly]:
 
 
 class _Part:
-    """A strongly connected part of the graph."""
-
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._ways: dict[Kinds, _Ways] = {}
 
     def find(self, kind: _Kind) -> Anomaly | None:
-        """Return the first cycle of this kind."""
         kinds: set[str]
         for before, after, kinds in self._graph.edges(data="kinds"):
             if before <= MOMENTS or kind.edge.isdisjoint(kinds):
@@ -164,7 +161,7 @@ class _Part:
         return self._ways[kinds]
 
     def _edges_text(self, start: int, way: list[int], kind: _Kind) -> str:
-        """The edges from transaction to transaction; time that passes is one of them."""
+        """Describe the edges between transactions; elapsed time is an edge, too."""
         steps, wanted = [self._who(start)], kind.edge
         for before, after in pairwise([start, *way]):
             kinds: set[str] = self._graph.edges[before, after]["kinds"]
@@ -181,7 +178,7 @@ class _Part:
 
 
 class _Ways:
-    """The ways over edges of some kinds."""
+    """The paths over edges of some kinds."""
 
     def __init__(self, graph: Graph, kinds: Kinds) -> None:
         self._graph: Graph = nx.DiGraph()
@@ -193,7 +190,7 @@ class _Ways:
         self._place = self._places(graph)
 
     def find(self, start: int, end: int) -> list[int]:
-        """The shortest way; empty where there is none."""
+        """Return the shortest path; empty if there is none."""
         first, last = self._place[start], self._place[end]
         if first > last:
             return []
@@ -206,7 +203,7 @@ class _Ways:
             return []
 
     def _places(self, graph: Graph) -> dict[int, int]:
-        """An order in which no way leads back; what can reach each other has the same place."""
+        """Return an order without paths backwards; nodes that reach each other share a place."""
         condensed = nx.condensation(self._graph)
         members: dict[int, set[int]] = {one: condensed.nodes[one]["members"] for one in condensed}
         at = {one: min(graph.nodes[each]["at"] for each in members[one]) for one in members}

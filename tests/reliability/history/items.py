@@ -1,4 +1,4 @@
-"""Anomalies in the reads and writes of single items, without a graph, by the names that the literature has."""
+"""Anomalies in the reads and writes of single items, without a graph, by their names in the literature."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from tests.reliability.history.record import (
 class Name(enum.Enum):
     GARBAGE_READ = "garbage read"  # of a version that nobody wrote
     INTERNAL = "internal"  # a transaction does not see its own last write
-    P0 = "P0 dirty write"  # over what another had not committed
-    P1 = "P1 dirty read"  # of what another had not committed, and commits later
+    P0 = "P0 dirty write"  # over uncommitted data of another transaction
+    P1 = "P1 dirty read"  # of uncommitted data of another transaction, which commits later
     G1A = "G1a aborted read"
     G1B = "G1b intermediate read"
     P2 = "P2 non-repeatable read"
-    P3 = "P3 phantom"  # there, and then not there, or the other way round
-    DOCUMENT = "non-repeatable document"  # two reads of a document differ, of which P2 or P3 tells
-    FRACTURED = "fractured read"  # a part of what one transaction wrote to a document, not all
+    P3 = "P3 phantom"  # present, then missing, or the other way round
+    DOCUMENT = "non-repeatable document"  # two reads of a document differ, as P2 or P3 reports
+    FRACTURED = "fractured read"  # a part of a transaction's writes to a document
     P4 = "P4 lost update"
-    LOST_WRITE = "lost write"  # it was committed, and is not in the final state
+    LOST_WRITE = "lost write"  # committed, but missing from the final state
     G0 = "G0 write cycle"
     G1C = "G1c circular information flow"
     G_SINGLE = "G-single read skew (A5A)"
@@ -65,7 +65,7 @@ class Anomaly(NamedTuple):
 
 
 class Orders:
-    """The versions of all items, also of those that were rolled back: they may have been read."""
+    """The versions of all items, including those rolled back: transactions may have read them."""
 
     def __init__(self, history: History) -> None:
         self._before: dict[tuple[Item, Version], Version] = {}
@@ -76,7 +76,7 @@ class Orders:
         self._rank = self._ranks()
 
     def older(self, item: Item, one: Version, other: Version) -> bool:
-        """Return whether the one came before the other."""
+        """Return whether the first version precedes the second."""
         ranks = self._rank.get((item, one)), self._rank.get((item, other))
         if ranks[0] is None or ranks[1] is None or ranks[0] >= ranks[1]:
             return False
@@ -86,7 +86,7 @@ class Orders:
         return at == one
 
     def _ranks(self) -> dict[tuple[Item, Version], int]:
-        """Count those before each version; those that replace each other in a ring have no rank."""
+        """Count the versions before each version; those that replace each other in a circle have no rank."""
         after: dict[tuple[Item, Version], list[Version]] = {}
         for (item, version), over in self._before.items():
             after.setdefault((item, over), []).append(version)
@@ -105,7 +105,7 @@ class Orders:
 
 
 def found_in_reads(history: History) -> Iterator[Anomaly]:
-    """Each read of a transaction that counts, by itself and beside its others."""
+    """Yield the anomalies of each counting transaction's reads, single and compared."""
     orders = Orders(history)
     for reader in history.committed:
         for read in reader.operations:
@@ -116,7 +116,7 @@ def found_in_reads(history: History) -> Iterator[Anomaly]:
 
 
 def _source(history: History, reader: Transaction, read: Read) -> Iterator[Anomaly]:
-    """Find a read of a write that does not count, or that nobody made."""
+    """Yield a read of a write that does not count, or that no transaction made."""
     if read.version in (FIRST, ABSENT) or read.version.writer == reader.number:
         return
     writer = history.transactions.get(read.version.writer)
@@ -135,7 +135,7 @@ def _source(history: History, reader: Transaction, read: Read) -> Iterator[Anoma
 
 
 def _early(one: Transaction, other: Transaction) -> bool:
-    """Return whether the one had ended before the other was about to commit."""
+    """Return whether the writer ended before the other was about to commit."""
     return other.committing is not None and one.ended < other.committing
 
 
@@ -145,7 +145,7 @@ def _is_last(history: History, read: Read) -> bool:
 
 
 def _repeated(history: History, reader: Transaction) -> Iterator[Anomaly]:
-    """A read tells what the last read, or the transaction's own last write, has reported."""
+    """Yield each read that differs from the previous read, or from the transaction's own last write."""
     known: dict[Item, Read | Write] = {}
     changed: dict[int, list[Item]] = {}
     for one in reader.operations:
@@ -172,14 +172,14 @@ def _difference(
     gone = history.is_gone(read.item, read.version)
     was_gone = history.is_gone(read.item, before.version)
     if gone and was_gone and ABSENT in (read.version, before.version):
-        return None  # since when it is not there was left open
+        return None  # it is open which deletion each of them met
     if isinstance(before, Write) or read.version.writer == reader.number:
         return Name.INTERNAL
     return Name.P2 if gone == was_gone else Name.P3
 
 
 def _fractured(history: History, reader: Transaction, orders: Orders) -> Iterator[Anomaly]:
-    """Of a writer that was seen in one place of a document, another place is older."""
+    """Yield each transaction that saw a writer in one place of a document, and an older version in another place."""
     seen = history.seen[reader.number]
     for item, version in seen.items():
         for other, written in history.installed.get(version.writer, {}).items():
@@ -195,7 +195,7 @@ def _fractured(history: History, reader: Transaction, orders: Orders) -> Iterato
 
 
 def found_in_writes(history: History) -> Iterator[Anomaly]:
-    """Find wrong replacements by each transaction that counts, and what is missing in the end."""
+    """Yield the wrong replacements of each counting transaction, and the writes missing at the end."""
     for writer in history.committed:
         for write in writer.writes:
             yield from _dirty(history, writer, write)
@@ -204,7 +204,7 @@ def found_in_writes(history: History) -> Iterator[Anomaly]:
 
 
 def _dirty(history: History, writer: Transaction, write: Write) -> Iterator[Anomaly]:
-    """It has replaced what was not committed."""
+    """Yield each replacement of an uncommitted version."""
     over = write.over
     if over in (None, FIRST, ABSENT) or over.writer == writer.number:
         return
@@ -222,7 +222,7 @@ def _dirty(history: History, writer: Transaction, write: Write) -> Iterator[Anom
 
 
 def _lost_updates(history: History) -> Iterator[Anomaly]:
-    """Two have replaced the same version."""
+    """Yield each version that two transactions replaced."""
     replaced: dict[tuple[Item, Version], int] = {}
     for number, installed in history.installed.items():
         for item, write in installed.items():
@@ -235,7 +235,7 @@ def _lost_updates(history: History) -> Iterator[Anomaly]:
 
 
 def _not_there_in_the_end(history: History) -> Iterator[Anomaly]:
-    """A write that counts is neither in the final state nor replaced by another."""
+    """Yield each counting write that is neither in the final state nor replaced by another."""
     if history.final is None:
         return
     left = history.seen[history.final.number]
@@ -256,7 +256,7 @@ def _not_there_in_the_end(history: History) -> Iterator[Anomaly]:
         last = [write for write in each if write.version not in replaced]
         lost = [write for write in last if not _is(left[item], write)]
         if len(lost) < len(last) and not replaced.isdisjoint((None, ABSENT)):
-            continue  # their order is not known, and one of them is there
+            continue  # their order is unknown, and one of them is in the final state
         for write in lost:
             what = f"{write.version} of {item} is not in the final state, which has {left[item]}"
             yield Anomaly(Name.LOST_WRITE, what)

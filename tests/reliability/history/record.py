@@ -1,4 +1,4 @@
-"""The history that transactions make together."""
+"""The combined history of several transactions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Item(NamedTuple):
 
 
 class Version(NamedTuple):
-    """An item's state after a write: ``number`` counts the writes of one writer to it, from 1."""
+    """An item's state after a write: ``number`` counts one writer's writes to it, from 1."""
 
     writer: int
     number: int = 1
@@ -48,15 +48,15 @@ _NAMES = {FIRST: "the first", ABSENT: "absent", NOBODYS: "absent, which nobody m
 
 
 class Read(NamedTuple):
-    """:ivar version: ``ABSENT`` where the item was not there."""
+    """:ivar version: ``ABSENT`` if the item did not exist."""
 
     item: Item
     version: Version
 
 
 class Write(NamedTuple):
-    """:ivar over: the version that was replaced; ``ABSENT``: it is inserted; None: not known.
-    :ivar gone: it is deleted; nobody can read this version but as ``ABSENT``.
+    """:ivar over: the replaced version; ``ABSENT`` for an insert; None if unknown.
+    :ivar gone: the write deletes the item; readers see this version only as ``ABSENT``.
     """
 
     item: Item
@@ -66,19 +66,19 @@ class Write(NamedTuple):
 
 
 class Outcome(enum.Enum):
-    COMMITTED = "committed"  # or ended by the end of its reads, which saw what they saw
+    COMMITTED = "committed"  # or ended after its reads, which stay valid
     ABORTED = "aborted"
     UNKNOWN = "unknown"  # the connection was lost in the commit, or the client was killed
 
 
 @dataclass
 class Transaction:
-    """One transaction, from before its first statement until its end had returned.
+    """One transaction, from before its first statement until its end returned.
 
-    :ivar number: 1 or more, its own.
-    :ivar began: a tick of the clock that all share, as ``ended`` and ``committing`` are.
-    :ivar ended: of an UNKNOWN one it means nothing: the server may commit later.
-    :ivar committing: when COMMIT was about to be sent; None where nobody has noted it.
+    :ivar number: its own number, from 1.
+    :ivar began: a tick of the shared clock, as are ``ended`` and ``committing``.
+    :ivar ended: meaningless for an UNKNOWN outcome: the server may commit later.
+    :ivar committing: when COMMIT was about to be sent; None if not recorded.
     """
 
     number: int
@@ -96,7 +96,7 @@ class Transaction:
         return (one for one in self.operations if isinstance(one, Write))
 
     def seen(self) -> dict[Item, Version]:
-        """Return what it first read of each item, before it wrote it itself."""
+        """Return its first read of each item, before its own first write."""
         seen: dict[Item, Version] = {}
         written = set()
         for one in self.operations:
@@ -107,7 +107,7 @@ class Transaction:
         return seen
 
     def installed(self) -> dict[Item, Write]:
-        """Of each item that it wrote: its last version, over what was there before its first."""
+        """Return its last version of each item that it wrote, over the version before its first write."""
         installed: dict[Item, Write] = {}
         for one in self.writes:
             first = installed.get(one.item, one)
@@ -125,7 +125,7 @@ class Transaction:
 
 
 def never_there(transactions: Sequence[Transaction]) -> set[Item]:
-    """The items that were not there before the first transaction."""
+    """Return the items that did not exist before the first transaction."""
     absent, there = set(), set()
     for one in transactions:
         for operation in one.operations:
@@ -138,9 +138,9 @@ def never_there(transactions: Sequence[Transaction]) -> set[Item]:
 
 
 def resolved(transactions: Sequence[Transaction], unborn: set[Item]) -> list[Transaction]:
-    """The same transactions, with a version in place of ``ABSENT`` wherever it can be known.
+    """Return the same transactions, with a version in place of ``ABSENT`` wherever it can be known.
 
-    :param unborn: what was never there at first.
+    :param unborn: items that did not exist at first.
     """
     if not any(ABSENT in _versions(one) for each in transactions for one in each.operations):
         return list(transactions)
@@ -155,7 +155,7 @@ def _versions(operation: Read | Write) -> tuple[Version | None, ...]:
 
 
 def _known_operations(one: Transaction, deletions: _Deletions) -> list[Read | Write]:
-    """Its operations; what it has deleted itself, it knows."""
+    """Return its operations with known versions; it knows its own deletions."""
     reported: list[Read | Write] = []
     own: dict[Item, Version] = {}
     headers = _first_headers(one)
@@ -179,7 +179,7 @@ def _known_operations(one: Transaction, deletions: _Deletions) -> list[Read | Wr
 
 
 def _first_headers(one: Transaction) -> dict[int, Version]:
-    """Of each document, the header as the transaction first met it."""
+    """Return the header of each document as the transaction first saw it."""
     headers: dict[int, Version] = {}
     for operation in one.operations:
         version = operation.version if isinstance(operation, Read) else operation.over
@@ -190,11 +190,11 @@ def _first_headers(one: Transaction) -> dict[int, Version]:
 
 class _Head(NamedTuple):
     version: Version
-    gone: dict[str, Version]  # the details that its writer has deleted
+    gone: dict[str, Version]  # the details that its writer deleted
 
 
 class _Deletions:
-    """All deletions, and those of them that lie before a version of the header."""
+    """All deletions, and for each version of a header, the deletions before it."""
 
     def __init__(self, transactions: Sequence[Transaction], unborn: set[Item]) -> None:
         self._unborn = unborn
@@ -219,7 +219,7 @@ class _Deletions:
         self._before = _before(heads)
 
     def of(self, item: Item, header: Version | None) -> Version:
-        """The deletion that who read this header must have met."""
+        """Return the deletion that a reader of this header must have met."""
         found = self._any.get(item, [])
         if item in self._unborn:
             found = [FIRST, *found]
@@ -236,7 +236,7 @@ class _Deletions:
 def _before(
     heads: Mapping[tuple[int, Version], Sequence[_Head]],
 ) -> dict[tuple[int, Version], Mapping[str, Version]]:
-    """Of each version of a header: the last deletion of each detail, up to it."""
+    """Return, for each version of a header, the last earlier deletion of each detail."""
     before: dict[tuple[int, Version], Mapping[str, Version]] = {
         (document, FIRST): {} for document, _ in heads
     }
@@ -266,16 +266,16 @@ __all__ = [
     "Write",
 ]
 
-_FINAL = -1  # the number of who reads the final state
+_FINAL = -1  # the number of the reader of the final state
 
 
 class History:
-    """The transactions, and what those that count have done.
+    """The transactions, and the effects of those that count.
 
-    :param final: what is in the database when all is quiet; an item that is not named is not there.
-    :ivar committed: all that count, the reader of the final state among them.  One whose end is not
-        known counts if another has read or replaced what it wrote, or if the final state shows it;
-        then it has to be there as a whole.
+    :param final: the final contents of the database; an unnamed item does not exist.
+    :ivar committed: all that count, including the reader of the final state.  A transaction with an unknown
+        end counts if another read or replaced its writes, or if the final state shows them; then all
+        of its writes must be there.
     """
 
     def __init__(
@@ -302,12 +302,12 @@ class History:
         }
 
     def is_gone(self, item: Item, version: Version) -> bool:
-        """Return whether the item is not there in this version."""
+        """Return whether the item does not exist in this version."""
         return version in (ABSENT, NOBODYS) or (item, version) in self._gone
 
 
 def _reader_of(final: Mapping[Item, Version], every: Sequence[Transaction]) -> Transaction:
-    """One that has read all items that the others name, after all of them."""
+    """Return a transaction that reads all items named by the others, after all of them."""
     items = {operation.item for one in every for operation in one.operations} | final.keys()
     tick = max((one.ended for one in every), default=0)
     reads: list[Read | Write] = [Read(item, final.get(item, ABSENT)) for item in sorted(items)]
@@ -315,7 +315,7 @@ def _reader_of(final: Mapping[Item, Version], every: Sequence[Transaction]) -> T
 
 
 def _leans_on(one: Transaction) -> Iterator[int]:
-    """Yield the writers that it has read or replaced."""
+    """Yield the writers whose versions it read or replaced."""
     for operation in one.operations:
         version = operation.version if isinstance(operation, Read) else operation.over
         if version is not None and version.writer != one.number:

@@ -1,7 +1,7 @@
-"""The versions in the tables of the stress fixture: written there and read back.
+"""Versions in the tables of the stress fixture, written there and read back.
 
-A value names its version: ``writer * 100 + number``, 0 for the first.  A header's total is such a
-value too; one detail, the balance, makes the details add up to it, and is no item of the history.
+A value encodes its version: ``writer * 100 + number``, 0 for the first.  A header's total is such a
+value too. One detail, the balance, makes the details add up to the total; it is not an item of the history.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ BALANCE = "BALANCE"
 
 
 def first_state(names: Iterable[str]) -> dict[str, int]:
-    """The details of a document in which nothing was written yet."""
+    """Return the details of a new document."""
     return dict.fromkeys((*names, BALANCE), 0)
 
 
 def note(done: Transaction, document: Document, names: Iterable[str]) -> None:
-    """Record that the transaction has read this document, and which details are not there."""
+    """Record that the transaction read this document, and which details are missing."""
     _note(done, document.id, document.total, document.values(), names)
 
 
 def read_again(
     session: Session, done: Transaction, documents: Sequence[int], names: Iterable[str]
 ) -> None:
-    """Read from the database, past the objects that the session has."""
+    """Read from the database, without the session's objects."""
     headers = select(Document.id, Document.total).where(Document.id.in_(documents))
     details = select(Detail.document_id, Detail.name, Detail.value)
     totals = session.execute(headers).all()
@@ -68,14 +68,13 @@ def _note(
 
 
 def set_total(done: Transaction, document: Document, nth: int) -> None:
-    """Write the header."""
     version = Version(done.number, nth)
     done.operations.append(Write(Item(document.id), version, version_of(document.total)))
     document.total = value_of(version)
 
 
 def set_detail(done: Transaction, document: Document, name: str, nth: int) -> None:
-    """Write a detail; insert it if it is not there."""
+    """Write a detail; insert it if it is missing."""
     version, detail = Version(done.number, nth), _detail(document, name)
     over = version_of(detail.value) if detail else ABSENT
     done.operations.append(Write(Item(document.id, name), version, over))
@@ -86,7 +85,7 @@ def set_detail(done: Transaction, document: Document, name: str, nth: int) -> No
 
 
 def delete_detail(done: Transaction, document: Document, name: str, nth: int) -> None:
-    """Delete a detail if it is there."""
+    """Delete a detail if it exists."""
     if detail := _detail(document, name):
         version, over = Version(done.number, nth), version_of(detail.value)
         done.operations.append(Write(Item(document.id, name), version, over, gone=True))
@@ -101,7 +100,7 @@ def balance(document: Document) -> None:
 
 
 def final_state(engine: Engine) -> dict[Item, Version]:
-    """Return the state of the database when all is quiet."""
+    """Return the final state of the database."""
     with engine.connect() as connection:
         headers = connection.execute(select(Document.id, Document.total)).all()
         details = connection.execute(
@@ -135,7 +134,7 @@ Reader = Callable[[LockingSession, Sequence[int], LockOptions], Sequence[Documen
 
 
 def _reading(read: Reader) -> Way:
-    """A session that reads; it saves after ForUpdate, and lets go after a read."""
+    """Return a way with a session that reads; it saves after ForUpdate, and releases its locks after a read."""
 
     def way(sessions: Sessions, numbers: Sequence[int], lock: LockOptions, body: Body) -> None:
         with sessions() as session:
@@ -206,7 +205,7 @@ READS = (LockOptions.SharedRead, LockOptions.SnapshotRead)
 
 
 class Undone(Exception):
-    """The transaction is to be rolled back."""
+    """The transaction must roll back."""
 
 
 @dataclass
@@ -237,7 +236,7 @@ class Run:
 class Task(NamedTuple):
     """The random choices for one transaction.
 
-    :ivar changes: what is written, with whether it is deleted in the end; nothing: it reads.
+    :ivar changes: the details to write, and whether the last write deletes each; empty for a read.
     """
 
     way: str
@@ -249,10 +248,10 @@ class Task(NamedTuple):
 
 
 def played(engine: Engine, *, locks: bool) -> Run:
-    """Let the threads run.
+    """Run the threads.
 
-    Without locks all threads meet in each transaction after they have read, so that what goes
-    wrong then goes wrong in every run.
+    Without locks, all threads meet in each transaction after their reads, so that every run
+    goes wrong in the same way.
     """
     fill(engine, {number: first_state(NAMES) for number in DOCUMENTS})
     together = threading.Barrier(THREADS)
@@ -286,7 +285,7 @@ def _drawn(chance: random.Random, ways: Iterable[str]) -> Task:
 
 
 class _Attempt:
-    """One task; where the way begins again, each attempt is a separate transaction."""
+    """One task; if the way starts over, each attempt is a separate transaction."""
 
     def __init__(self, run: Run, task: Task) -> None:
         self._run = run
@@ -316,7 +315,7 @@ class _Attempt:
         self._run.done.append(self._done)
 
     def _work(self, session: LockingSession, found: Sequence[Document]) -> None:
-        if self._done.operations:  # an attempt has failed
+        if self._done.operations:  # an attempt failed
             self._end(Outcome.ABORTED)
             self._done = self._begun()
         run, task, done = self._run, self._task, self._done
@@ -340,7 +339,7 @@ def _change(
     document: Document,
     changes: Sequence[tuple[str, bool]],
 ) -> None:
-    """Two times, so that there is a version in between which nobody else must see."""
+    """Write twice, so that there is an intermediate version that no other session may see."""
     for nth in (1, 2):
         set_total(done, document, nth)
         for name, deleted in changes:

@@ -1,4 +1,4 @@
-"""The checker finds each anomaly by its own name, and nothing in the right twin."""
+"""The checker finds each anomaly by its name, and none in the correct twin."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ _STEP = re.compile(rf"([rwxcau])(\d+)(?:\((\w){_VERSION}(?:/\w{_VERSION})?\))?")
 
 
 def history_of(text: str) -> History:
-    """Read a history in this notation."""
     steps, bar, left = text.partition("|")
     transactions: dict[int, Transaction] = {}
     current: dict[tuple[int, str], Version] = {}
@@ -88,7 +87,7 @@ class Twins(NamedTuple):
 
     wrong: str
     right: str
-    also: frozenset[Name] = frozenset()  # what the wrong one shows as well
+    also: frozenset[Name] = frozenset()  # other anomalies in the wrong history
 
 
 def _also(*names: Name) -> frozenset[Name]:
@@ -163,7 +162,7 @@ TWINS = {
         "r1(x0) r2(x0) w1(x1) c1 c2",
     ),
     Name.G2_REALTIME: Twins(
-        # 2 is open all the time: it must come after 1, and before 3, which had ended before 1
+        # 2 stays open: it must follow 1 and precede 3, which ended before 1
         "r2(x0) r2(y0) r3(y0) w3(y3) c3 r1(x0) c1 w2(x2) c2",
         "r2(x0) r2(y0) r3(y0) w3(y3) r1(x0) c3 c1 w2(x2) c2",
     ),
@@ -198,7 +197,7 @@ DOCUMENTS = {
         "r2(d0) r1(h0) r1(d0) w1(h1) x1(d1) c1 r2(h1) c2",
         "r1(h0) r1(d0) w1(h1) x1(d1) c1 r2(d-) r2(h1) c2",
     ),
-    "a resurrected detail": (  # 2 writes what 1 has deleted, and it is there again
+    "a resurrected detail": (  # 2 writes a detail that 1 deleted, and it exists again
         Name.P4,
         "r1(d0) r2(d0) x1(d1) c1 w2(d2) c2 r3(d2) c3",
         "r1(d0) x1(d1) c1 r2(d-) w2(d2) c2 r3(d2) c3",
@@ -243,7 +242,7 @@ DOCUMENTS = {
         "r1(d-) w1(d1) r2(d1) x1(d1.2) c1 c2",
         "r1(d-) w1(d1) x1(d1.2) c1 r2(d-) c2",
     ),
-    "write skew between header and details": (  # one totals again, the other changes a detail
+    "write skew between header and details": (  # one computes the total again, the other changes a detail
         Name.G2_ITEM,
         "r1(h0) r1(d0) r2(h0) r2(d0) w1(h1) w2(d2) c1 c2",
         "r1(h0) r1(d0) w1(h1) c1 r2(h1) r2(d0) w2(d2) c2",
@@ -254,7 +253,7 @@ DOCUMENTS = {
         "r1(h0) r1(d-) w1(h1) c1 r2(h1) r2(d-) w2(d2) c2",
     ),
     "read skew between header and details": (
-        Name.G_SINGLE,  # 3 has not written what 2 reads of it, but came after 1
+        Name.G_SINGLE,  # 3 did not write the version that 2 reads, but followed 1
         "r2(d-) r1(h0) r1(d-) w1(h1) w1(d1) c1 r3(h1) w3(h3) c3 r2(h3) c2",
         "r1(h0) r1(d-) w1(h1) w1(d1) c1 r2(d1) r3(h1) w3(h3) c3 r2(h3) c2",
     ),
@@ -358,7 +357,7 @@ def test_what_was_there_at_first_is_not_inserted() -> None:
 # --------------------------------------------------------------------------------------------------
 # The checker accuses no history that was right, and finds whatever is made wrong in one.
 
-OVERLAP = 35  # ticks: so that up to eight are open at the same time
+OVERLAP = 35  # ticks: up to eight are open at the same time
 
 
 def _always(examples: int) -> settings:
@@ -450,7 +449,7 @@ def test_its_end_is_not_known_either() -> None:
 
 
 def test_a_deletion_of_which_nobody_knows_does_not_hide_an_older_one() -> None:
-    """3 has not come through: what 4 does not see was deleted by 1."""
+    """3 was not committed: 1 deleted the detail that 4 misses."""
     text = (
         "r1(h0) r1(d0) w1(h1) x1(d1) c1 r3(h1) r3(d-) w3(h3) w3(d3) x3(d3.2) u3 "
         "r4(h1) r4(d-) w4(h4) c4 r5(h4) r5(d-) c5 | h4"

@@ -1,4 +1,4 @@
-"""The checker accuses no history that was right, and finds whatever is made wrong in one."""
+"""The checker accepts every correct history, and finds any error introduced into one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.reliability.history.record import (
 
 DOCUMENTS = (1, 2)
 PARTS = ("a", "b", "c")
-_APART = 10  # ticks between one transaction's moment and the next one's
+_APART = 10  # ticks between the moments of consecutive transactions
 
 
 class Change(NamedTuple):
-    """A change of one detail; an update of a missing one inserts it."""
+    """A change of one detail; an update of a missing detail inserts it."""
 
     part: str
     delete: bool
@@ -38,8 +38,8 @@ class Plan(NamedTuple):
     """One transaction.
 
     :ivar header: it writes the header, even if it inserts and deletes nothing.
-    :ivar effective: whether an UNKNOWN one was committed.
-    :ivar early: ticks from its beginning to its moment, ``late`` from there to its end.
+    :ivar effective: whether an UNKNOWN transaction was committed.
+    :ivar early: ticks from its beginning to its moment; ``late`` counts from there to its end.
     """
 
     documents: Sequence[int]
@@ -59,10 +59,10 @@ class Plan(NamedTuple):
 
 
 def plans(overlap: int, *, headers: bool) -> st.SearchStrategy[list[Plan]]:
-    """Transactions of any kind.
+    """Draw transactions of any kind.
 
     :param overlap: how many ticks a transaction may begin before its moment, or end after it.
-    :param headers: whoever changes details writes the header too.
+    :param headers: each transaction that changes details writes the header too.
     """
     one = st.builds(
         Plan,
@@ -89,7 +89,7 @@ State = dict[Item, Version]
 def carried_out(
     plans: Sequence[Plan], first: Mapping[Item, Version]
 ) -> tuple[list[Transaction], State]:
-    """Return what the transactions have seen and done, and the final state."""
+    """Return the reads and writes of the transactions, and the final state."""
     state: State = dict(first)
     done = []
     for number, plan in enumerate(plans, start=1):
@@ -104,7 +104,7 @@ def carried_out(
 
 
 def first_state(parts: Sequence[str] = PARTS[:2]) -> State:
-    """Both headers, and these of their details."""
+    """Return both headers, and these of their details."""
     return {Item(number, part): FIRST for number in DOCUMENTS for part in ("", *parts)}
 
 
@@ -141,7 +141,7 @@ Corrupted = tuple[str, list[Transaction]]
 
 
 def with_another_read(transactions: Sequence[Transaction]) -> Iterator[Corrupted]:
-    """One read tells another version of its item: an older one, a newer one, or that it is gone."""
+    """Make one read return another version of its item: older, newer, or deleted."""
     for number, one in _committed(transactions):
         for place, read in enumerate(one.operations):
             if isinstance(read, Read):
@@ -151,11 +151,11 @@ def with_another_read(transactions: Sequence[Transaction]) -> Iterator[Corrupted
 
 
 def with_a_write_dropped(transactions: Sequence[Transaction]) -> Iterator[Corrupted]:
-    """One transaction has not written one of its items, which others have seen."""
+    """Undo one transaction's write of an item that others saw."""
     for number, one in _committed(transactions):
         for item, write in one.installed().items():
             if write.gone and write.over == ABSENT:
-                continue  # nobody has seen it come and go
+                continue  # no transaction saw it come and go
             operations = [
                 each for each in one.operations if isinstance(each, Read) or each.item != item
             ]
@@ -163,7 +163,7 @@ def with_a_write_dropped(transactions: Sequence[Transaction]) -> Iterator[Corrup
 
 
 def with_a_base_twice(transactions: Sequence[Transaction]) -> Iterator[Corrupted]:
-    """One has replaced what another had replaced before."""
+    """Make one transaction replace a version that another already replaced."""
     bases = {
         (write.item, write.version): write.over
         for _, one in _committed(transactions)
@@ -185,7 +185,7 @@ def _committed(transactions: Sequence[Transaction]) -> Iterator[tuple[int, Trans
 
 
 def _versions(transactions: Sequence[Transaction], read: Read) -> Iterator[Version]:
-    """The other versions that a reader may be given."""
+    """Return the other versions that a reader may get."""
     known = {FIRST, ABSENT} if read.item.part else {FIRST}
     for one in transactions:
         known |= {w.version for w in one.writes if w.item == read.item and not w.gone}

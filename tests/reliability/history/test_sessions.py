@@ -1,4 +1,4 @@
-"""The stress run of the command line, with workers that record what they read and write."""
+"""The command line's stress run, with workers that record their reads and writes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.databases import Database
 
 
 class VersionedPlan(Plan):
-    """The same steps; every value says who wrote it."""
+    """The same steps, with values that identify their writer."""
 
     def first_states(self) -> dict[int, State]:
         return {number: first_state(NAMES) for number in range(self.documents)}
@@ -108,7 +108,7 @@ def _delete(done: record.Transaction, document: Document, step: WorkloadStep) ->
 
 
 def _move(done: record.Transaction, document: Document, step: WorkloadStep) -> None:
-    """The header is left alone."""
+    """Leaves the header alone."""
     set_detail(done, document, step.name, 1)
     set_detail(done, document, step.other, 1)
 
@@ -123,10 +123,10 @@ _CHANGES: Mapping[Operation, Callable[[record.Transaction, Document, WorkloadSte
 def recorded(
     engine: Engine, plan: VersionedPlan, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[RunOutcome, record.History]:
-    """Carry out the plan; return what the fixture says of it, and the history.
+    """Execute the plan; return the fixture's findings, and the history.
 
-    Without locks all workers meet once, after they have read, so that what goes wrong then goes
-    wrong in every run.
+    Without locks, all workers meet once after their reads, so that every run goes wrong in the
+    same way.
     """
     together = threading.Barrier(plan.threads)
     recorder = Recorder((lambda: None) if plan.locks else (lambda: together.wait(30)))
@@ -147,7 +147,7 @@ def test_with_locks_there_is_no_anomaly(engine: Engine) -> None:
     history = run.history()
     assert list(map(str, check(history))) == []
     assert run.errors == []
-    # and it is no history of sessions that kept out of each other's way
+    # and the sessions did overlap
     assert len(history.transactions) == THREADS * TRANSACTIONS
     assert run.ways == WAYS.keys()
     outcomes = Counter(one.outcome for one in history.transactions.values())
@@ -155,7 +155,7 @@ def test_with_locks_there_is_no_anomaly(engine: Engine) -> None:
     seen = [place for each in history.seen.values() for place in each.items()]
     assert len({version.writer for _, version in seen if version != FIRST}) > THREADS
     assert any(history.is_gone(*place) for place in seen)
-    assert all(version != ABSENT for _, version in seen)  # it was informed since when
+    assert all(version != ABSENT for _, version in seen)  # the checker knew which deletion it met
 
 
 @pytest.mark.slow
@@ -173,11 +173,11 @@ def test_without_locks_there_are_lost_updates(engine: Engine, database: Database
 NAMES_SESSIONS = ("N0", "N1")
 PHANTOMS = {Name.P2, Name.P3, Name.DOCUMENT}
 
-# With a rollback journal, nobody can commit while another reads.
+# With a rollback journal, a writer cannot commit while another session reads.
 
 
 def _committed(engine: Engine, tick: int) -> Transaction:
-    """One detail is inserted, another deleted."""
+    """Insert one detail and delete another."""
     done = Transaction(tick, tick, tick)
     with LockingSession(engine) as session:
         document = session.get_one_entity(Document, 1, LockOptions.ForUpdate)
@@ -269,11 +269,11 @@ def test_without_locks_it_has(
 # --------------------------------------------------------------------------------------------------
 # A database that shows what is not committed: the checker says so.
 
-# PostgreSQL has no such level, and SQLite has it only within one process's shared cache.
+# PostgreSQL lacks this level, and SQLite has it only within one process's shared cache.
 
 
 def _names_dirty(engine: Engine) -> list[Name]:
-    """One session writes a header, and rolls back after the other has read it."""
+    """One session writes a header, and rolls back after the other reads it."""
     fill(engine, {1: first_state(["N0"])})
     writer, reader = Transaction(1, 1, 3, Outcome.ABORTED), Transaction(2, 2, 4)
     with LockingSession(engine, guard="off") as one, LockingSession(engine) as other:

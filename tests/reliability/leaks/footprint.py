@@ -1,4 +1,4 @@
-"""The scene of the cycles, and measures that must not grow, cycle after cycle."""
+"""The scene of the cycles, and measures that must not grow from cycle to cycle."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ DOCUMENTS = 5
 
 STATES = {ident: dict.fromkeys(NAMES, ident) for ident in range(DOCUMENTS)}
 
-#: A commit need not wait for the disk, nor a deadlock for its second; and sqlite3 keeps 128
-#: statements of each connection, of which one with another number in it is another one.
+#: Commits skip the disk, and deadlocks end early. sqlite3 keeps 128 statements per connection, and
+#: the same statement with a different number counts as another.
 CONNECT_ARGS: dict[str, dict[str, Any]] = {
     "postgresql": {"options": "-c synchronous_commit=off -c deadlock_timeout=10ms"},
     "sqlite": {"cached_statements": 8},
@@ -48,7 +48,7 @@ CONNECT_ARGS: dict[str, dict[str, Any]] = {
 
 
 def new_engine(database: Database, **options: Any) -> sa.Engine:
-    """Make an engine that nobody else knows of, for as many commits as a second can hold."""
+    """Make a private engine, for as many commits per second as possible."""
     connect_args = {**CONNECT_ARGS.get(database.name, {}), **options.pop("connect_args", {})}
     engine = sa.create_engine(database.url, connect_args=connect_args, **options)
     if database.name == "sqlite":
@@ -64,7 +64,7 @@ def _need_not_reach_the_disk(dbapi_connection: Any, _record: object) -> None:
 class Scene:
     """The objects that a cycle works with.
 
-    :ivar compiled: the cache of the engine's statements, one without an upper limit.
+    :ivar compiled: the engine's statement cache, without an upper limit.
     :ivar number: of the cycle, from 0.
     """
 
@@ -78,32 +78,32 @@ class Scene:
 
     @cached_property
     def connection(self) -> sa.Connection:
-        """One for all cycles that ask for it."""
+        """The connection that all cycles share."""
         return self.engine.connect()
 
     @cached_property
     def session(self) -> LockingSession:
-        """One for all cycles that ask for it."""
+        """The session that all cycles share."""
         return self.sessions()
 
     def close(self) -> None:
-        """Let go of what goes on from cycle to cycle."""
+        """Release the objects that cycles share."""
         self.session.close()
         self.connection.close()
 
     @property
     def ident(self) -> int:
-        """A document, each time the next one."""
+        """The next document in each cycle."""
         return self.number % DOCUMENTS
 
     @property
     def seconds(self) -> float:
-        """A time to wait, each time another one."""
+        """A different waiting time in each cycle."""
         return 10 + self.number / 1000
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let another session hold the document."""
+        """Hold the document in another session."""
         with self.sessions() as holder:
             holder.get_one_entity(Document, self.ident, LockOptions.ForUpdate)
             yield
@@ -127,13 +127,13 @@ _POSTGRESQL = sa.text("""
 
 
 def left_at_the_server(database: Database) -> Mapping[str, int]:
-    """Count the sessions and locks of everybody; nobody else is at work."""
+    """Count all sessions and locks; no other program is at work."""
     return _look_at_file(database) if database.name == "sqlite" else _ask_postgresql(database)
 
 
 def _ask_postgresql(database: Database) -> Mapping[str, int]:
     with database.observer().connect() as connection:
-        # Who has looked before may be there still: a session ends in its own time.
+        # An earlier observer may still be there: a session takes time to end.
         connection.exec_driver_sql("SET application_name = 'who looks'")
         row = connection.execute(_POSTGRESQL).one()
     return dict(zip(("sessions", "sessions with locks", "locks"), map(int, row), strict=True))
@@ -151,8 +151,8 @@ def _is_locked(path: Path) -> bool:
         try:
             connection.execute(f"PRAGMA user_version = {version}")
         except sqlite3.OperationalError:
-            return True  # somebody writes
-        # Copies everything back, and begins the log anew: what nobody can who has a reader behind.
+            return True  # another connection writes
+        # Copies everything back and restarts the log, which is impossible while a reader needs old pages.
         busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return bool(busy)
 
@@ -163,7 +163,7 @@ def _times_open(path: Path) -> int:
         return 0
     targets = []
     for file in files.iterdir():
-        with contextlib.suppress(OSError):  # the one that lists them
+        with contextlib.suppress(OSError):  # the descriptor of this listing itself
             targets.append(file.readlink())
     return targets.count(path)
 
@@ -184,19 +184,19 @@ def _times_open(path: Path) -> int:
 
 Footprint = Counter[str]
 
-#: sqlite3 and aiosqlite keep a weak reference to each cursor, and let them go 200 at a time.
+#: sqlite3 and aiosqlite keep a weak reference to each cursor, and release them 200 at a time.
 _REFERENCES = "object ReferenceType"
 
-#: What may be more after any number of cycles: a list that was made longer for the time being,
-#: an integer that is no small one any more.
+#: The allowed growth after any number of cycles: a list that temporarily grew, an integer that is
+#: no longer small.
 ROOM = {
     "object": 10,
     "blocks": 1000,
     "kB of memory": 2048,
     _REFERENCES: 1000,
-    "in sa_doclock.dialects.named_locks._keys": 1000,  # the last ones, and no more
-    "object LockLimit": 16,  # the last ones: what is left of a limit is another one each time
-    # A session that goes on keeps the states of a few objects that were freed.
+    "in sa_doclock.dialects.named_locks._keys": 1000,  # the last keys only
+    "object LockLimit": 16,  # the last ones: the rest of a limit differs each time
+    # A long-lived session keeps the states of a few freed objects.
     **dict.fromkeys(("object InstanceState", "object set"), 30),
     **dict.fromkeys(("object dict", "object tuple"), 60),
 }
@@ -205,13 +205,12 @@ _FILES, _MEMORY = Path("/proc/self/fd"), Path("/proc/self/statm")
 
 
 def footprint(scene: Scene) -> Footprint:
-    """Measure everything."""
     found = Footprint(left_at_the_server(scene.database))
     gc.collect()
     found["connections checked out"] = scene.engine.pool.checkedout()  # type: ignore[attr-defined]
     found["compiled statements"] = len(scene.compiled)
     found["threads"] = threading.active_count()
-    # Not public, and where every listener is listed until it is removed or its target is gone.
+    # Not public; lists every listener until it is removed or its target is gone.
     found["listeners"] = len(registry._key_to_collection)
     found.update({f"in {name}": size for name, size in _kept_by_modules()})
     if _FILES.exists():  # Linux
@@ -226,7 +225,7 @@ def footprint(scene: Scene) -> Footprint:
 
 
 def growth(before: Footprint, after: Footprint) -> dict[str, int]:
-    """Return the measures that have grown, and by how much, beyond the room that they have."""
+    """Return the measures that grew beyond their room, and by how much."""
     more = {name: after[name] - before[name] for name in after}
     return {name: number for name, number in more.items() if number > _room(name)}
 
@@ -236,11 +235,11 @@ def _room(name: str) -> int:
 
 
 def _kept_by_modules() -> Iterator[tuple[str, int]]:
-    """The sizes of what the modules of the library keep for the whole program."""
+    """Yield the sizes of the module-level state of the library."""
     for module in _MODULES:
         for name, value in vars(module).items():
             if isinstance(value, _CACHE):
-                if value.cache_info().maxsize is None:  # with a bound it does not grow for ever
+                if value.cache_info().maxsize is None:  # a bounded cache stops growing
                     yield f"{module.__name__}.{name}", value.cache_info().currsize
             elif isinstance(value, _KEEPS) and not name.startswith("__"):
                 yield f"{module.__name__}.{name}", len(value)
@@ -258,16 +257,16 @@ _MODULES = [
 # --------------------------------------------------------------------------------------------------
 # Runs each way so many times, and tells what has grown.
 
-#: Cycles of a way before it is measured: caches are filled, pools have their connections.
+#: Cycles of a way before measuring: they fill caches and pools.
 WARM_UP = 6
 
-#: What ends in its own time after it was asked to: a server's session, a driver's thread.
+#: Measures that fall late: a server's session, a driver's thread.
 _LATE = {"sessions", "sessions with locks", "locks", "threads", "open files"}
 _PATIENCE = 10.0
 
 
 def run_all(scene: Scene, soak: Soak, row: Row, ways: Sequence[Way], cycles: int) -> None:
-    """Run so many cycles, each way as often as the others.
+    """Run this number of cycles, spread evenly over all ways.
 
     :raises AssertionError: something grows, from the first cycle to the last of one way or of
         them all.
@@ -290,7 +289,7 @@ def run_all(scene: Scene, soak: Soak, row: Row, ways: Sequence[Way], cycles: int
 
 
 def leak_of(scene: Scene, way: Way, cycles: int) -> dict[str, int]:
-    """Run one way so many times; tell what has grown since the start."""
+    """Run one way this many times; return the growth since the start."""
     repeat(scene, way, WARM_UP)
     before = footprint(scene)
     repeat(scene, way, cycles)
@@ -298,7 +297,7 @@ def leak_of(scene: Scene, way: Way, cycles: int) -> dict[str, int]:
 
 
 def grown_since(scene: Scene, before: Footprint) -> dict[str, int]:
-    """Tell what has grown, once nothing can be expected to end any more."""
+    """Return the growth, once nothing more is expected to end."""
     end = time.monotonic() + _PATIENCE
     while (found := growth(before, footprint(scene))).keys() & _LATE and time.monotonic() < end:
         time.sleep(0.05)
@@ -306,7 +305,7 @@ def grown_since(scene: Scene, before: Footprint) -> dict[str, int]:
 
 
 def repeat(scene: Scene, way: Way, cycles: int) -> None:
-    """Run one way so many times."""
+    """Run one way this many times."""
     for _ in range(cycles):
         way(scene)
         scene.number += 1

@@ -60,7 +60,7 @@ from tests.reliability.leaks.footprint import (
 from tests.support.actors import PATIENCE
 from tests.support.databases import PIPELINED, Database
 
-pytestmark = pytest.mark.not_databases("sqlite-journal")  # the same code, and slower
+pytestmark = pytest.mark.not_databases("sqlite-journal")  # the same code, but slower
 
 # --------------------------------------------------------------------------------------------------
 # The ways in which a lock, or what is done under it, fails: one function is one cycle.
@@ -72,7 +72,7 @@ MISSING = 99
 
 
 class Whim(Exception):
-    """The error that a function of the program raises for reasons of its own."""
+    """An error that a function of the program raises for its own reasons."""
 
 
 def not_granted_at_once(scene: Scene) -> None:
@@ -177,7 +177,7 @@ def a_failing_listener(scene: Scene) -> None:
 
 
 def a_listener_of_the_engine(scene: Scene) -> None:
-    """A listener that fails while the limit is set; the library listens to the connection itself."""
+    """Use a listener that fails while the limit is set; the library listens to the connection itself."""
     event.listen(scene.engine, "before_execute", _raise_at_the_lock)
     try:
         with scene.sessions() as session, pytest.raises(Whim):
@@ -239,7 +239,7 @@ def a_connection_that_is_lost(scene: Scene) -> None:
 
 
 def changed_by_another_meanwhile(scene: Scene) -> None:
-    """On SQLite the lock cannot be had after a read that is not the newest any more."""
+    """On SQLite, a read of an outdated snapshot prevents the lock."""
     if scene.database.name != "sqlite":
         return
     with scene.sessions() as session, scene.sessions() as other:
@@ -253,7 +253,9 @@ def changed_by_another_meanwhile(scene: Scene) -> None:
 
 
 def a_deadlock(scene: Scene) -> None:
-    if scene.database.name == "sqlite":  # where one waits for the file, before it has anything
+    if (
+        scene.database.name == "sqlite"
+    ):  # where a session waits for the file, before it holds anything
         return
     meeting = threading.Barrier(2)
 
@@ -289,7 +291,7 @@ FAILURES: tuple[Way, ...] = (
     *(what_cannot_be_locked, changed_by_another_meanwhile),
 )
 
-#: Which wait by their nature, or make a new connection each time.
+#: Ways that wait by nature, or make a new connection each time.
 RARE_FAILURES: tuple[Way, ...] = (
     *(held_by_another_in_a_batch, informed_who_holds_it, a_connection_that_is_lost, a_deadlock),
 )
@@ -365,7 +367,7 @@ def a_block(scene: Scene) -> None:
 
 def a_name(scene: Scene) -> None:
     with scene.sessions() as session:
-        # psycopg keeps 128 statements of the process, of which each key on PostgreSQL is one.
+        # psycopg keeps 128 statements of the process; on PostgreSQL each key is another statement.
         session.lock_key(f"name {scene.number % WARM_UP}")
         session.lock_key("all of them", shared=True, lock_timeout=scene.seconds)
 
@@ -483,7 +485,7 @@ def an_engine_of_its_own(scene: Scene) -> None:
 
 
 def a_look_at_who_waits(scene: Scene) -> None:
-    if scene.database.name == "sqlite":  # where nobody can say
+    if scene.database.name == "sqlite":  # which cannot list waits
         return
     assert not lock_waits(scene.engine)
 
@@ -496,7 +498,7 @@ WAYS: tuple[Way, ...] = (
     *(a_connection_that_goes_on, a_session_that_goes_on, an_update_of_what_is_held),
 )
 
-#: Which make a new connection each time, or search for garbage.
+#: Ways that make a new connection each time, or collect garbage.
 RARE_WAYS: tuple[Way, ...] = (
     *(a_session_that_nobody_closes, an_engine_of_its_own, a_look_at_who_waits),
 )
@@ -508,18 +510,17 @@ RARE_WAYS: tuple[Way, ...] = (
 
 @dataclass
 class AsyncScene(Scene):
-    """The same, with sessions for asyncio and the loop that they run in."""
+    """The same, with async sessions and the loop that runs them."""
 
     async_engine: AsyncEngine | None = None
     loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def async_sessions(self) -> async_sessionmaker[AsyncLockingSession]:
-        """Return the factory of the sessions."""
         return async_sessionmaker(self.async_engine, class_=AsyncLockingSession)
 
     def run(self, awaitable: Awaitable[Any]) -> None:
-        """Run it to its end."""
+        """Run the coroutine to its end."""
         assert self.loop is not None
 
         async def to_its_end() -> None:
@@ -584,19 +585,19 @@ async def the_block(scene: AsyncScene) -> None:
 
 
 async def a_waiter_that_is_cancelled(scene: AsyncScene) -> None:
-    """On SQLite it would wait in the driver's thread, which nobody can cancel."""
+    """On SQLite it would wait in the driver's thread, which cannot be cancelled."""
     if scene.database.name == "sqlite":
         return
     async with scene.async_sessions() as holder:
         await holder.get_one_entity(Document, scene.ident, FOR_UPDATE)
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(a_block_async(scene), 0.02)
-    # It depends on the moment whether the connection is given up: both are there again, with the same statements.
+    # Timing decides whether the connection is discarded: both exist again, with the same statements.
     await held_by_another(scene)
 
 
 def as_way(way: AsyncWay) -> Way:
-    """Make a cycle of it that ends when the coroutine has."""
+    """Make a cycle that ends when the coroutine ends."""
 
     def run(scene: Scene) -> None:
         assert isinstance(scene, AsyncScene)
@@ -611,8 +612,8 @@ ASYNC_WAYS = tuple(
 )
 ASYNC_FAILURES = tuple(map(as_way, (held_by_another, the_block)))
 
-#: asyncpg keeps 1.5 kB, which Python knows nothing of, for each statement that it cancels: so it
-#: does for an AsyncSession of SQLAlchemy's own.
+#: For each cancelled statement, asyncpg keeps 1.5 kB outside Python's view, even with SQLAlchemy's
+#: own AsyncSession.
 RARE_ASYNC_FAILURES = (as_way(a_waiter_that_is_cancelled),)
 
 
@@ -622,7 +623,7 @@ RARE_ASYNC_FAILURES = (as_way(a_waiter_that_is_cancelled),)
 
 @pytest.fixture
 def _unheard() -> Iterator[None]:
-    """Keep what the library logs from pytest, which would keep it all."""
+    """Keep the library's log records from pytest, which would store them all."""
     log = logging.getLogger("sa_doclock")
 
     def pass_nothing_on(_: logging.LogRecord) -> bool:
@@ -635,14 +636,14 @@ def _unheard() -> Iterator[None]:
 
 @pytest.fixture
 def scene(database: Database, _unheard: None) -> Iterator[Scene]:
-    """Fill the documents, and look from now on at nothing that was there before."""
+    """Fill the documents, and ignore from now on all existing objects."""
     compiled: dict[object, object] = {}
     made = new_engine(database)
     engine = made.execution_options(compiled_cache=compiled)
     with fresh_tables(engine):
         fill(engine, STATES)
         gc.collect()
-        gc.freeze()  # what other tests have left is neither counted nor searched
+        gc.freeze()  # neither count nor search the objects that other tests left
         scene = Scene(database, engine, compiled)
         footprint(scene)  # which has caches of its own
         yield scene
@@ -659,7 +660,7 @@ Leak = Callable[[Scene], Any]
 
 
 class Kept:
-    """One of these for every cycle."""
+    """One such object for every cycle."""
 
 
 def an_object(_: Scene) -> Any:
@@ -752,8 +753,8 @@ def test_a_lock_that_is_kept(scene: Scene, lock: LockOptions) -> None:
 @pytest.mark.databases("postgresql", "sqlite")
 def test_memory_outside_of_python(scene: Scene) -> None:
     before = footprint(scene)
-    kept = bytearray(64 * 1024 * 1024)  # what other tests have left may be freed meanwhile
-    kept[::4096] = b"x" * len(kept[::4096])  # touched, so that it is really there
+    kept = bytearray(64 * 1024 * 1024)  # objects of other tests may be freed meanwhile
+    kept[::4096] = b"x" * len(kept[::4096])  # touched, so that it is really allocated
     assert growth(before, footprint(scene))["kB of memory"] > 32_000
     assert kept
 
@@ -800,15 +801,16 @@ WAYS_ASYNC = (*ASYNC_WAYS, *ASYNC_FAILURES)
 
 @pytest.fixture
 def async_scene(scene: Scene, driver: str) -> Iterator[AsyncScene]:
-    """Open the same documents to asyncio."""
+    """Open the same documents with asyncio."""
     if scene.database.column == PIPELINED and driver != "psycopg":
         pytest.skip(f"pipeline=True is not for {driver}")
     connect_args = CONNECT_ARGS["sqlite"] if driver == "aiosqlite" else {}
     made = create_async_engine(
         url_for(scene.database, driver),
         connect_args=connect_args,
-        # As many connections as a way needs, whichever a cancelled waiter has given up: else the next ways
-        # take turns at those that are there, and asyncpg keeps the prepared statements of each.
+        # As many connections as a way needs, whichever of them a cancelled waiter discards:
+        # otherwise the next ways take turns with the remaining connections, and asyncpg keeps the
+        # prepared statements of each.
         pool_use_lifo=True,
     )
     engine = made.execution_options(compiled_cache=scene.compiled)
@@ -823,8 +825,6 @@ def async_scene(scene: Scene, driver: str) -> Iterator[AsyncScene]:
 def cycles_leave_nothing(
     async_scene: AsyncScene, soak: Soak, reliability: Reliability
 ) -> Callable[[], None]:
-    """Return the test."""
-
     def run() -> None:
         row = reliability.row("locks taken and let go, asyncio", async_scene.database.column)
         run_all(async_scene, soak, row, RARE_ASYNC_FAILURES, soak.times(short=12, long=300))

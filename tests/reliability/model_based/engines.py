@@ -1,4 +1,4 @@
-"""Documents as plain values, and the waits between two sessions.  Knows nothing of SQLAlchemy."""
+"""Documents as plain values, and the waits between two sessions, without SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ForUpdate, SharedRead, SnapshotRead = (
 
 @dataclass(frozen=True)
 class Doc:
-    """An order: its total, the values of its lines, the taxes with the line that each is on."""
+    """An order: its total, the values of its lines, and the taxes, each with its line."""
 
     total: int
     lines: Mapping[int, int] = field(default_factory=dict)
@@ -57,9 +57,9 @@ class Action(NamedTuple):
     doc: int
     to: int  # of a move
     line: int
-    other: int  # a line that value, or a tax, goes to
+    other: int  # the line that gets the value or a tax
     tax: int
-    number: int  # a key or value that was never there before
+    number: int  # a new key or value
 
     @property
     def touched(self) -> set[int]:
@@ -67,7 +67,7 @@ class Action(NamedTuple):
 
 
 def action(kind: Kind, doc: int, to: int, docs: Docs, pick: int, number: int) -> Action | None:
-    """Choose the rows; None where there are none to choose from."""
+    """Choose the rows; return None if there are none to choose from."""
     here, there = docs[doc], docs[to]
     lines, others, taxes = sorted(here.lines), sorted(there.lines), sorted(here.taxes)
     if kind is Kind.SHIFT:
@@ -91,7 +91,7 @@ def _picked(keys: list[int], pick: int) -> int:
 
 
 def after(docs: Docs, what: Action) -> dict[int, Doc]:
-    """The documents that the action touches, as it leaves them."""
+    """Return the documents that the action touches, after the action."""
     lines = {doc: dict(docs[doc].lines) for doc in what.touched}
     taxes = {doc: dict(docs[doc].taxes) for doc in what.touched}
     here, number = lines[what.doc], what.number
@@ -130,7 +130,7 @@ Committed = Mapping[int, Doc]
 
 
 class Rows:
-    """PostgreSQL.  What A's transaction is to the server; a new one for each transaction."""
+    """PostgreSQL: A's transaction, as the server sees it; a new object for each transaction."""
 
     def __init__(self, committed: Callable[[], Committed], **_: object) -> None:
         self._committed = committed
@@ -143,11 +143,11 @@ class Rows:
         return self._opened is SnapshotRead
 
     def visible(self) -> Committed:
-        """Return what A reads, but for what it has written itself."""
+        """Return the data that A reads, except for its own writes."""
         return self._committed() if self._snapshot is None else self._snapshot
 
     def read(self, *, nested: bool) -> None:
-        """A plain SELECT of A, in a savepoint or not."""
+        """Execute a plain SELECT of A, in a savepoint or not."""
         self._connected = True
 
     def take(
@@ -158,7 +158,7 @@ class Rows:
         *,
         nested: bool,
     ) -> Failure:
-        """A locks; returns what that ends with."""
+        """Take A's lock; return the resulting error."""
         if not self._connected:
             self._connected, self._opened = True, lock
             if lock is SnapshotRead:
@@ -178,7 +178,7 @@ class Rows:
 
     def refuses_b(self, doc: int, held_by_a: Mapping[int, LockOptions]) -> bool:
         if doc not in self._committed():
-            return False  # B does not see a row that A has only inserted
+            return False  # B does not see a row that A only inserted
         return held_by_a.get(doc) in (SharedRead, ForUpdate)
 
     def fails_commit_of_b(self) -> bool:
@@ -186,7 +186,7 @@ class Rows:
 
 
 class File:
-    """SQLite.  The transaction is the lock, and it begins when it is needed."""
+    """SQLite.  The transaction is the lock, and it begins on demand."""
 
     def __init__(self, committed: Callable[[], Committed], *, journal: bool) -> None:
         self._committed = committed
@@ -249,7 +249,7 @@ class File:
         return None
 
     def can_insert(self, b_is_open: bool) -> bool:
-        """Return whether an INSERT finds the file free, and what was read before it still true."""
+        """Return whether an INSERT finds the file free, and earlier reads still true."""
         fresh = self._snapshot is None or self._snapshot == self._committed()
         free = self._state in ("none", "deferred") and fresh and not b_is_open
         return self._state == "write" or free
@@ -266,5 +266,5 @@ class File:
         return self._state == "write"
 
     def fails_commit_of_b(self) -> bool:
-        """A rollback journal is not committed while somebody reads."""
+        """With a rollback journal, a commit fails while another session reads."""
         return self._journal and self._snapshot is not None

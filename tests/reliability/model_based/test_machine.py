@@ -1,10 +1,10 @@
-"""Random programs of two sessions, and after every step: are the four promises kept?
+"""Random programs of two sessions, with a check of the four promises after every step.
 
 Session A locks, reads, changes, opens savepoints and ends its transaction in every order that
-hypothesis comes up with; session B changes documents under their locks, and commits.  The model
-says what each call must end with, and what everybody must see then.
+hypothesis generates; session B changes documents under their locks, and commits.  The model
+predicts the result of each call, and what every session must see then.
 
-``SA_DOCLOCK_MACHINE_EXAMPLES=5000`` looks further than every day, at random.
+``SA_DOCLOCK_MACHINE_EXAMPLES=5000`` searches further than the daily run, at random.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Transaction:
     unlawful: set[int] = field(default_factory=set)  # changed without their lock
     born: set[int] = field(default_factory=set)
     savepoints: list[Savepoint] = field(default_factory=list)
-    forgetful: bool = False  # it let go of objects that lead from a changed part to its header
+    forgetful: bool = False  # it released objects that lead from a changed part to its header
     dead_at: int | None = None  # how many savepoints were open when a lock failed
 
     def may_write(self, doc: int) -> bool:
@@ -106,7 +106,7 @@ class Transaction:
 
     @property
     def held_at_server(self) -> Mapping[int, LockOptions]:
-        """A failed statement gives up the locks of its transaction or savepoint at once."""
+        """A failed statement releases the locks of its transaction or savepoint at once."""
         if self.dead_at is None:
             return self.held
         return self.savepoints[self.dead_at - 1].held if self.dead_at else {}
@@ -118,14 +118,14 @@ class Model:
     ) -> None:
         self.committed = docs
         self.a: Transaction | None = None
-        self.b: dict[int, Doc] | None = None  # what B holds, as B has it
+        self.b: dict[int, Doc] | None = None  # the document that B holds, as B sees it
         self.promises: list[int] = []
-        self.kept: list[int] = []  # the promises that were
+        self.kept: list[int] = []  # the promises that were kept
         self.ended_badly = False  # an error after which the program has to roll back
         self._new_engine: Callable[[], Engine] = lambda: engine(lambda: dict(self.committed))
         self.engine = self._new_engine()
 
-    # What is
+    # State
 
     @property
     def dead(self) -> bool:
@@ -133,7 +133,7 @@ class Model:
 
     @property
     def usable(self) -> bool:
-        """A may go on, and need not roll back first."""
+        """A can continue without a rollback."""
         return not self.dead and not self.ended_badly
 
     @property
@@ -142,13 +142,13 @@ class Model:
 
     @property
     def tx(self) -> Transaction:
-        """A's transaction, which begins by itself."""
+        """A's transaction, which begins on demand."""
         if self.a is None:
             self.a = Transaction()
         return self.a
 
     def view(self, doc: int) -> Doc | None:
-        """A document that A holds, or has made, as A sees it."""
+        """Return a document that A holds or made, as A sees it."""
         known = self.engine.visible()
         if self.a is None:
             return known.get(doc)
@@ -159,13 +159,13 @@ class Model:
 
     @property
     def mine(self) -> set[int]:
-        """The documents of which A knows what they are."""
+        """The documents whose state A knows."""
         return set() if self.a is None else {*self.a.held, *self.a.born}
 
-    # What A does
+    # Actions of A
 
     def lock(self, docs: Sequence[int], lock: LockOptions, *, as_set: bool) -> Failure:
-        """As one document after the other, or as a set: all in one statement, checked after."""
+        """Lock documents one by one, or as a set: one statement, checked afterwards."""
         if self.dead:
             return PendingRollbackError
         held = {} if self.a is None else self.a.held
@@ -176,7 +176,7 @@ class Model:
         if not as_set and not wanted:
             return None
         if not as_set and self.a is not None and self.a.unsaved.intersection(wanted):
-            self.ended_badly = self.a.forgetful  # the database had to be asked, under the lock
+            self.ended_badly = self.a.forgetful  # the database had to answer, under the lock
             return UnsavedChanges
         opens = self.a is None
         failure = self.engine.take(wanted, lock, self.b, nested=self.nested)
@@ -200,12 +200,12 @@ class Model:
         return LockUpgradeRefused if upgrade else UnsavedChanges if unsaved else None
 
     def read(self) -> None:
-        """A plain read."""
+        """Read without a lock."""
         _ = self.tx
         self.engine.read(nested=self.nested)
 
     def change(self, what: Action, docs: dict[int, Doc]) -> None:
-        """Not flushed yet."""
+        """Change without a flush."""
         tx = self.tx
         for doc, changed in after(docs, what).items():
             if doc in self.mine:
@@ -214,7 +214,7 @@ class Model:
                 tx.unlawful.add(doc)
 
     def create(self, doc: int, made: Doc) -> None:
-        """And flush."""
+        """Change and flush."""
         self.tx.born.add(doc)
         self.tx.pending[doc] = made
         self.flush()
@@ -289,7 +289,7 @@ class Model:
         self.ended_badly = False
         self.engine = self._new_engine()
 
-    # What B does
+    # Actions of B
 
     def b_lock(self, doc: int) -> Failure:
         """A failure ends B's transaction."""
@@ -321,7 +321,7 @@ T = TypeVar("T")
 
 
 class Base(DeclarativeBase):
-    """Tables of the machine's own."""
+    """Tables for the machine alone."""
 
 
 def _key() -> Mapped[int]:
@@ -355,7 +355,7 @@ class Tax(Base):
 
 TABLES: tuple[type[Base], ...] = (Order, Line, Tax)
 
-# A wait is a failure: with everything asked for at once, nobody has to.
+# A wait is a failure: the tests ask for every lock without waiting.
 _NEVER_WAIT: dict[str, Any] = {
     "sqlite": {"timeout": 0},
     "postgresql": {"options": "-c lock_timeout=2000"},
@@ -363,7 +363,7 @@ _NEVER_WAIT: dict[str, Any] = {
 
 
 class World:
-    """One database, and a connection that looks at it from outside."""
+    """One database, and a connection that observes it from outside."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -388,12 +388,11 @@ class World:
                 session.commit()
 
     def committed(self) -> dict[int, Doc]:
-        """The documents as everybody else sees them."""
+        """Return the documents as every other session sees them."""
         return read_rows(self._observer)
 
 
 def made(number: int, doc: Doc) -> Order:
-    """A new document."""
     lines = [
         Line(
             id=line,
@@ -406,7 +405,7 @@ def made(number: int, doc: Doc) -> Order:
 
 
 def read_rows(bind: sa.Connection | Session) -> dict[int, Doc]:
-    """All documents, read by statements that know nothing of objects."""
+    """Return all documents, read by statements without ORM objects."""
     headers = bind.execute(sa.select(Order.id, Order.total)).all()
     lines = bind.execute(sa.select(Line.id, Line.order_id, Line.value)).all()
     taxes = bind.execute(sa.select(Tax.id, Tax.line_id, Tax.value)).all()
@@ -422,20 +421,20 @@ def read_rows(bind: sa.Connection | Session) -> dict[int, Doc]:
 
 
 def plain(session: Session, number: int) -> Order | None:
-    """Read without a lock; always sends a statement."""
+    """Read without a lock; always send a statement."""
     whole = selectinload(Order.lines).selectinload(Line.taxes)
     return session.scalars(sa.select(Order).where(Order.id == number).options(whole)).one_or_none()
 
 
 def seen(order: Order) -> Doc:
-    """The document as the program has it; what is not loaded is loaded."""
+    """Return the document as the program sees it; this loads missing attributes."""
     lines = {line.id: line.value for line in order.lines}
     taxes = {tax.id: (line.id, tax.value) for line in order.lines for tax in line.taxes}
     return Doc(order.total, lines, taxes)
 
 
 def perform(session: Session, what: Action) -> None:
-    """Do it to the objects; nothing is flushed."""
+    """Apply the action to the objects, without a flush."""
     header, target = session.get_one(Order, what.doc), session.get_one(Order, what.to)
     line, other = _found(session, Line, what.line), _found(session, Line, what.other)
     tax, number = _found(session, Tax, what.tax), what.number
@@ -448,7 +447,7 @@ def perform(session: Session, what: Action) -> None:
     elif what.kind is Kind.TAX and tax:
         tax.value = number
     elif what.kind is Kind.MOVE_TAX and tax and other:
-        assert tax.line is not other  # loads it: SQLAlchemy takes the tax out of what it knows
+        assert tax.line is not other  # loads it: SQLAlchemy removes the tax from the loaded state
         tax.line = other
     elif what.kind is Kind.SHIFT and line and other:
         line.value -= number
@@ -471,7 +470,7 @@ def perform(session: Session, what: Action) -> None:
 
 
 def _found(session: Session, entity: type[T], ident: int) -> T | None:
-    """An object that is persistent, or pending."""
+    """Return a persistent or pending object."""
     new = (one for one in session.new if isinstance(one, entity) and one.id == ident)  # type: ignore[attr-defined]
     return next(new, None) or session.get(entity, ident)
 
@@ -481,7 +480,7 @@ def _found(session: Session, entity: type[T], ident: int) -> T | None:
 
 
 def disagreements(session: Session, views: Mapping[int, Doc | None]) -> Iterator[str]:
-    """Yield the loaded attributes of these documents that are not as they should be."""
+    """Yield the loaded attributes of these documents with unexpected values."""
     for number, view in views.items():
         assert view is not None
         yield from _of_object(session, Order, number, total=view.total, lines=set(view.lines))
@@ -510,7 +509,7 @@ Unsaved = set[tuple[object, ...]]
 
 
 def unsaved(session: Session) -> Unsaved:
-    """The pending changes: of each object and attribute, what was set, added and removed."""
+    """Return the pending changes: for each object and attribute, the set, added and removed values."""
     found: Unsaved = set()
     for instance in [*session.new, *session.dirty, *session.deleted]:
         whose = _named(instance)
@@ -577,7 +576,7 @@ class Machine(RuleBasedStateMachine):
         return self.number
 
     def attempt(self, expected: Failure, action: Callable[[], object], *others: Failure) -> Failure:
-        """Do it; return what it has raised, which has to be what was expected."""
+        """Run the call; return its error, which must be the expected one."""
         try:
             action()
         except (DocLockError, PendingRollbackError) as error:
@@ -610,15 +609,15 @@ class Machine(RuleBasedStateMachine):
             "documents": lambda: a.get_documents(Order, docs, asked, **how),
             "set": lambda: a.scalars(chosen).all(),
         }
-        # Where the pending changes could only be looked at under the lock, it may fail before.
+        # If only the lock makes the pending changes visible, the call may fail earlier.
         others = _NOT_GRANTED if self.model.ended_badly else ()
         if self.attempt(expected, calls[way], *others) is UnsavedChanges and others:
             self.a_refused_lock_permits_nothing()
 
     def a_refused_lock_permits_nothing(self) -> None:
-        """It may have been granted, but what was changed before it is not written under it."""
+        """The lock may be granted, but earlier changes are not written under it."""
         tx = self.model.tx
-        held = self.a.held_locks  # a read lock permits no write
+        held = self.a.held_locks  # a read lock does not permit writes
         assert not [doc for doc in tx.unlawful if held.get((Order, (doc,))) is ForUpdate]
         if tx.unlawful:
             self.attempt(self.model.flush(), self.a.flush)
@@ -632,7 +631,7 @@ class Machine(RuleBasedStateMachine):
     @on_usable
     @rule(whole=st.booleans())
     def read_what_is_held(self, whole: bool) -> None:
-        """All of it, as the program sees it and as the database has it."""
+        """Compare all of it, as the program and the database see it."""
         for doc in sorted(self.model.mine):
             held = self.model.tx.held.get(doc, LockOptions.None_)
             read = self.a.get_document if whole else self.a.get_entity
@@ -651,12 +650,12 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: not self.model.a or not self.model.a.unsaved)
     @rule(doc=documents, expunged=st.booleans())
     def let_go_of_objects(self, doc: int, expunged: bool) -> None:
-        """The lock is the transaction's: it stays."""
+        """The transaction owns the lock, so it stays."""
         self.known.clear()
         if expunged and doc in self.model.mine and doc not in self.model.tx.flushed:
             self.a.expunge(self.a.get_one(Order, doc))
 
-    # A changes
+    # Changes of A
 
     @on_usable
     @rule(doc=documents, to=documents, kind=kinds, pick=picks, keep=st.booleans())
@@ -711,7 +710,7 @@ class Machine(RuleBasedStateMachine):
         self.model.promises.append(number)
         self.a.on_commit(partial(self.called.append, number))
 
-    # A opens and ends
+    # Transactions of A
 
     @precondition(lambda self: self.model.a is None)
     @rule()
@@ -759,7 +758,7 @@ class Machine(RuleBasedStateMachine):
         if self.model.a is None:
             self.savepoints.clear()
 
-    # B
+    # Actions of B
 
     @rule(doc=documents)
     def b_locks(self, doc: int) -> None:
@@ -795,7 +794,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.b is None)
     @rule(doc=documents, to=documents, kind=kinds, pick=picks)
     def b_does_it_all(self, doc: int, to: int, kind: Kind, pick: int) -> None:
-        """Lock, change and commit, as others most often do meanwhile."""
+        """Lock, change and commit: the most common concurrent action."""
         for one in sorted({doc, to}):
             self.b_locks(one)
             if self.model.b is None:
@@ -803,9 +802,9 @@ class Machine(RuleBasedStateMachine):
         self.b_changes(doc, to, kind, pick)
         self.b_commits()
 
-    # What holds after every step
+    # Invariants after every step
 
-    @invariant()  # one, so that a failing program is printed without repetitions
+    @invariant()  # a single invariant, so that a failing program prints without repetitions
     def every_promise_is_kept(self) -> None:
         self.held_locks_are_those_that_were_granted()
         self.nothing_that_is_loaded_is_stale()

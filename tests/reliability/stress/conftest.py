@@ -1,4 +1,4 @@
-"""The engine of a run, with the fixture's tables in it."""
+"""The engine of a run, with the fixture's tables."""
 
 from __future__ import annotations
 

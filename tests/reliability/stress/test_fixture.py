@@ -1,4 +1,4 @@
-"""The parts of the stress fixture, each for what the acceptance test relies on."""
+"""The parts of the stress fixture, tested for what the acceptance test relies on."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_read_may_be_as_old_as_its_lock_but_no_older() -> None:
     assert not history.has_been({"N0": 1}, asked)
     assert history.has_been({"N0": 2}, asked)
     number = history.announce({"N0": 3})
-    assert history.has_been({"N0": 2}, history.newest)  # its commit may not have come through
+    assert history.has_been({"N0": 2}, history.newest)  # its commit may have failed
     assert history.has_been({"N0": 3}, asked)
     history.committed(number)
     assert not history.has_been({"N0": 2}, history.newest)
@@ -203,7 +203,7 @@ def test_a_retryable_error_is_tried_again_and_counted_every_time(
 
 @on_sqlite
 def test_a_server_that_refuses_connections_ends_the_run(engine: Engine) -> None:
-    refused = threading.Semaphore(2)  # so many come through
+    refused = threading.Semaphore(2)  # this many succeed
 
     def refuse(*_: object) -> None:
         if not refused.acquire(blocking=False):
@@ -279,7 +279,7 @@ def test_a_table_of_the_same_name_is_left_alone(database: Database) -> None:
 
 
 class CtrlC:
-    """Pressed at one step of what an engine does; ``steps`` counts them."""
+    """Ctrl-C at one step of an engine; ``steps`` counts the steps."""
 
     def __init__(self, engine: Engine) -> None:
         self.at = -1
@@ -296,7 +296,7 @@ class CtrlC:
 
 @on_sqlite
 def test_wherever_ctrl_c_comes_the_tables_are_gone(database: Database) -> None:
-    with open_database(database.url, 99) as (engine, *_):  # who presses at a check-in takes a place
+    with open_database(database.url, 99) as (engine, *_):  # Ctrl-C at a check-in takes a place
         ctrl_c = CtrlC(engine)
         with fresh_tables(engine):
             pass

@@ -1,4 +1,4 @@
-"""The acceptance test of the whole idea, and what shows that it could fail."""
+"""The acceptance test of the whole idea, and proof that it can fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAYS, WRITERS = {"entity": False, "whole": True}, {"totals": False, "details-onl
 
 
 def half_of(*factors: Mapping[str, object]) -> list[ParameterSet]:
-    """Return all combinations; one half of them, in which every two values meet, is for CI."""
+    """Return all combinations; CI runs one half, in which every two values meet."""
     combinations = []
     for chosen in product(*(enumerate(factor.items()) for factor in factors)):
         odd = sum(place for place, _ in chosen) % 2
@@ -64,8 +64,8 @@ def test_without_locks_it_finds_what_goes_wrong(
 ) -> None:
     plan = Plan(locks=False, whole=whole, details_only=details_only, iterations=20, seed=1)
     outcome = run(engine, plan)
-    # MariaDB since 11.6.2 answers a write over another's with an error 1020, at its default
-    # isolation level; it lets no document become wrong, and no program get its work done.
+    # MariaDB since 11.6.2, at its default isolation level, answers a write over another's with
+    # error 1020. No document becomes wrong, but no program finishes its work.
     refused = database.name == "mariadb" and outcome.tally.count_of("SnapshotConflict")
     assert outcome.inconsistencies or refused, summary(outcome)
     assert not outcome.ok

@@ -1,4 +1,4 @@
-"""Eight threads on one engine, with each way in which sessions of a process meet; also without a GIL."""
+"""Eight threads on one engine, for each way in which sessions of a process meet; also without a GIL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors of SQL Server that the tests play ("Database Engine events and errors")."""
+"""The errors of SQL Server that the tests simulate ("Database Engine events and errors")."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.sql.driver import MISSING, NOTHING, columns_of
 from tests.sql.native import TEXTS as TEXTS_OF_NATIVE
 from tests.sql.tds.tokens import Value
 
-#: The transaction does not survive these, nor any other where XACT_ABORT is ON.
+#: These end the transaction. Any other error does too if XACT_ABORT is ON.
 FATAL = frozenset({245, 1205, 3609, 3616, 3951, 3958, 3960, 3961, 3966, 3998})
 TEXTS = {
     **TEXTS_OF_NATIVE,
@@ -24,7 +24,7 @@ TEXTS = {
 
 
 class Refused(Exception):
-    """The server's error: an answer, no fault of ours."""
+    """An error as the server's answer, not a fault of the test server."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number, TEXTS[number])
@@ -34,7 +34,7 @@ class Refused(Exception):
 # --------------------------------------------------------------------------------------------------
 # The answers to a statement: rows, or that it has ended.
 
-_EMPTY = (  # nobody is in the way, and no migration has run
+_EMPTY = (  # nobody else holds a lock, and no migration has run
     *("dm_tran_database_transactions", "dm_tran_locks", "dm_os_waiting_tasks"),
     *("INFORMATION_SCHEMA", "sys.objects", "FROM sa_doclock_version"),
 )
@@ -54,27 +54,25 @@ _HANDSHAKE: dict[str, Value] = {
 
 @dataclass(frozen=True)
 class Rows:
-    """The answer to a query."""
-
     names: Sequence[str]
     rows: Sequence[Sequence[Value]]
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A statement without rows has ended; it may tell how many it has changed."""
+    """Report the end of a statement without rows, optionally with the number of changed rows."""
 
     count: int | None = None
 
 
 class Called(Ended):
-    """A procedure that the batch has called has ended."""
+    """Report the end of a procedure that the batch called."""
 
 
 def of_the_server(sql: str, live: Mapping[str, Value], snapshot: int) -> Rows | None:
-    """Answer what is asked about the server, the database and the session; None: it is not.
+    """Answer a question about the server, the database or the session; None if it is not such a question.
 
-    :param live: what is so now, by a mark in the SQL.
+    :param live: the current answers, by a marker in the SQL.
     """
     if "FROM sys.databases" in sql:
         return Rows(_OF_DATABASE, [["shop", snapshot, 0]])
@@ -86,7 +84,7 @@ def of_the_server(sql: str, live: Mapping[str, Value], snapshot: int) -> Rows | 
 
 
 def of_a_table(sql: str, values: Sequence[object]) -> Rows:
-    """Answer with one row, as every table has one; or none, where none is meant."""
+    """Answer with one row, because every table has one, or with none if the query asks for none."""
     names = columns_of(sql)
     empty = MISSING in values or NOTHING.search(sql)
     content = {**_CONTENT, "kind": "fault"} if "shop_ticket" in sql else _CONTENT

@@ -1,8 +1,8 @@
-"""Real drivers and what they send to SQL Server, and its answers, without a server.
+"""Real drivers, the requests that they send to SQL Server, and its answers, without a server.
 
 A small server of TDS 7.4, "[MS-TDS]: Tabular Data Stream Protocol", listens on the loopback. It
-writes down what comes, keeps each session by the rules that Microsoft documents, and answers with
-rows or with the errors that a test asks for. It has no rows and no locks.
+records the requests, keeps each session by Microsoft's documented rules, and answers with
+rows or with the errors that a test requests. It stores no rows and no locks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.sql.tsql.conftest import found_parser
 
 @pytest.fixture(scope="session")
 def parser(request: pytest.FixtureRequest) -> Iterator[Checker | None]:
-    """Give the tests Microsoft's parser, or nothing where it cannot be had."""
+    """Provide Microsoft's parser, or None if it is not available."""
     try:
         folder = found_parser(request.config)
     except UnavailableError:
@@ -38,7 +38,7 @@ def parser(request: pytest.FixtureRequest) -> Iterator[Checker | None]:
 
 @pytest.fixture
 def wire(parser: Checker | None) -> Iterator[TDSServer]:
-    """Serve; fail where the server itself has failed, or was sent what is no good T-SQL."""
+    """Run the server; fail if the server itself failed, or received invalid T-SQL."""
     with listening() as server:
         yield server
     assert server.faults == []
@@ -47,7 +47,7 @@ def wire(parser: Checker | None) -> Iterator[TDSServer]:
 
 @pytest.fixture(params=DRIVERS)
 def driver(request: pytest.FixtureRequest) -> str:
-    """Run the test over each driver that can be had."""
+    """Run the test with each available driver."""
     name: str = request.param
     if why := why_not(name):
         check_required(name, why)
@@ -58,7 +58,7 @@ def driver(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=ENGINES)
 def any_driver(request: pytest.FixtureRequest) -> str:
-    """Run the test over each driver that SQLAlchemy has a dialect for, and that can be had."""
+    """Run the test with each available driver that SQLAlchemy has a dialect for."""
     name: str = request.param
     if why := why_no_engine(name):
         check_required(name, why)
@@ -69,13 +69,13 @@ def any_driver(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def connection_string(driver: str, wire: TDSServer) -> str:
-    """Tell pyodbc how to reach the server."""
+    """Return pyodbc's connection string for the server."""
     return DRIVERS[driver](wire.port)
 
 
 @pytest.fixture
 def engine(connection_string: str, wire: TDSServer) -> Iterator[Engine]:
-    """Give the test an engine with one connection, which has connected before."""
+    """Provide an engine with one connection, which connected before."""
     url = f"mssql+pyodbc:///?odbc_connect={quote_plus(connection_string)}"
     engine = create_engine(url, module=pyodbc(), pool_size=1, max_overflow=0)
     strategy_for(engine)
@@ -86,6 +86,5 @@ def engine(connection_string: str, wire: TDSServer) -> Iterator[Engine]:
 
 @pytest.fixture
 def session(engine: Engine) -> Iterator[LockingSession]:
-    """Open a session on it."""
     with LockingSession(engine) as session:
         yield session

@@ -1,7 +1,7 @@
 """Two ODBC drivers and their manager, unpacked into the cache folder, never installed.
 
-FreeTDS and unixODBC are Debian's; Microsoft's driver is in its own wheel. pyodbc's wheel is
-without a manager: it finds the one that is in the process already.
+FreeTDS and unixODBC come from Debian; Microsoft's driver comes in its own wheel. pyodbc's wheel has
+no manager: it uses the manager already loaded in the process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MANAGER = ("libltdl.so.7", "libodbcinst.so.2", "libodbc.so.2")
 
 
 def freetds(port: int) -> str:
-    """Return the words that connect over FreeTDS."""
+    """Return the connection string for FreeTDS."""
     pyodbc()
     installed = sorted(Path("/").glob(_FREETDS))
     library = (installed or sorted(_debian().glob(_FREETDS)))[0]
@@ -40,7 +40,7 @@ def freetds(port: int) -> str:
 
 
 def odbc18(port: int) -> str:
-    """Return the words that connect over Microsoft's driver."""
+    """Return the connection string for Microsoft's driver."""
     folder = microsofts()
     pyodbc()  # the driver needs a library of the manager
     library = _loaded(folder / _LIBRARY)
@@ -59,9 +59,9 @@ def microsofts() -> Path:
 DRIVERS: Mapping[str, Callable[[int], str]] = {"freetds": freetds, "odbc18": odbc18}
 
 
-@cache  # where it cannot be had, that is found out once, and takes its time
+@cache  # finding out that it is not available takes a while
 def why_not(name: str) -> str | None:
-    """Say why this driver cannot be had; None when it can."""
+    """Return why this driver is not available; None if it is."""
     try:
         DRIVERS[name](0)
     except UnavailableError as exc:
@@ -71,9 +71,9 @@ def why_not(name: str) -> str | None:
 
 @cache
 def pyodbc() -> Any:
-    """Return the module, with a manager under it.
+    """Return the module, with a manager loaded for it.
 
-    :raises UnavailableError: one of the two is not to be had.
+    :raises UnavailableError: one of the two is not available.
     """
     if not _loads("libodbc.so.2"):
         (folder,) = {found.parent for found in _debian().glob("usr/lib/*/libodbc.so.2")}

@@ -1,4 +1,4 @@
-"""An engine on the TDS server over each driver that SQLAlchemy has a dialect for."""
+"""An engine on the TDS server for each driver that SQLAlchemy has a dialect for."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ _ADDRESS = "u:p@127.0.0.1"
 
 
 def over_odbc(words: Callable[[int], str], port: int, **options: Any) -> Engine:
-    """Return an engine of pyodbc over the ODBC driver that these words connect by."""
+    """Return an engine of pyodbc with this ODBC connection string."""
     url = f"mssql+pyodbc:///?odbc_connect={quote_plus(words(port))}"
     return create_engine(url, module=drivers.pyodbc(), **options)
 
 
 def over_pymssql(port: int, **options: Any) -> Engine:
-    """Return an engine of pymssql."""
     url = f"mssql+pymssql://{_ADDRESS}:{port}/shop"
     return create_engine(url, module=python_driver("pymssql"), **options)
 
@@ -50,9 +49,9 @@ ENGINES: Mapping[str, Callable[..., Engine]] = {
 }
 
 
-@cache  # where it cannot be had, that is found out once, and takes its time
+@cache  # finding out that it is not available takes a while
 def why_no_engine(name: str) -> str | None:
-    """Say why there is no engine over this driver; None when there is."""
+    """Return why no engine can use this driver; None if one can."""
     try:
         ENGINES[name](0).dispose()
     except UnavailableError as exc:

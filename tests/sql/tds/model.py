@@ -39,7 +39,7 @@ ROW = "row"  # the key of the clustered index, or the row of a heap
 
 @dataclass(frozen=True)
 class Table:
-    """A table that has a clustered primary key, if it is no heap."""
+    """A table with a clustered primary key, unless it is a heap."""
 
     columns: frozenset[str]
     key: tuple[str, ...]
@@ -55,7 +55,7 @@ class Table:
 
 
 class Locked(NamedTuple):
-    """A resource that has got an update lock."""
+    """A resource that received an update lock."""
 
     table: str
     path: str
@@ -72,7 +72,7 @@ _JOIN = re.compile(r"\bON (\w+)\.(\w+) = (\w+)\.(\w+)")
 
 
 def locked(sql: str, tables: Mapping[str, Table], declared: str = "") -> Iterator[Locked]:
-    """Yield what this SELECT locks of the tables that are known.
+    """Yield the resources that this SELECT locks in the known tables.
 
     :param declared: its parameters, with their types.
     :raises Refused: there is no such plan.
@@ -94,7 +94,7 @@ def locked(sql: str, tables: Mapping[str, Table], declared: str = "") -> Iterato
 
 
 def _is_sought(wanted: str | None, value: Sequence[str], declared: str) -> bool:
-    """Return whether the value is of the column's type, so that it is not the column that is converted."""
+    """Return whether the value has the column's type, so that the server does not convert the column."""
     cast, parameter, literal = value
     types = {name: kind.lower() for name, kind in _DECLARED.findall(declared)}
     sent = cast.lower() or types.get(parameter) or _LITERALS.get(literal)
@@ -104,7 +104,7 @@ def _is_sought(wanted: str | None, value: Sequence[str], declared: str) -> bool:
 def _is_left_out(
     alias: str, name: str, read: frozenset[str], sql: str, tables: Mapping[str, Table]
 ) -> bool:
-    """Return whether a trusted foreign key says that the table has the row: join elimination."""
+    """Return whether a trusted foreign key guarantees the row in the table: join elimination."""
     if read - set(tables[name].key):
         return False
     for one, column, other, key in _JOIN.findall(sql):
@@ -118,7 +118,7 @@ def _is_left_out(
 def _access(
     table: Table, read: frozenset[str], sought: set[str], *, force: bool
 ) -> tuple[str, bool]:
-    """Return the index that is locked, and whether all of it is passed."""
+    """Return the locked index, and whether the query scans all of it."""
     paths = [
         (name, columns, frozenset(columns) | included | set(table.key))
         for name, (columns, included) in table.indexes.items()
@@ -153,7 +153,7 @@ _PRIORITIES = {"LOW": -5, "NORMAL": 0, "HIGH": 5}
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that a SET changes, put back when a procedure ends."""
+    """The settings that a SET changes, restored when a procedure ends."""
 
     level: str = READ_COMMITTED
     lock_timeout: int = -1
@@ -163,44 +163,42 @@ class Settings:
 
 @dataclass
 class Database:
-    """The state that all sessions share, as the test wants it."""
+    """The state that all sessions share, as the test sets it."""
 
     snapshot: int = ON  # sys.databases.snapshot_isolation_state
-    applock: int = 0  # what sp_getapplock returns
-    chatter: Sequence[Ended] = ()  # what it says before
-    begins_after_3903: bool = False  # what "roll back and begin" then does is not documented
-    failures: list[tuple[str, int]] = field(default_factory=list)  # by a mark, once each
-    tables: Mapping[str, Table] = field(default_factory=dict)  # those whose locks are followed
+    applock: int = 0  # the return value of sp_getapplock
+    chatter: Sequence[Ended] = ()  # a message before it
+    begins_after_3903: bool = False  # the result of "roll back and begin" then is not documented
+    failures: list[tuple[str, int]] = field(default_factory=list)  # by marker, once each
+    tables: Mapping[str, Table] = field(default_factory=dict)  # whose locks are tracked
     read_committed_snapshot: bool = False
     read_only: bool = False  # a readable secondary, where hints are ignored
     product: Sequence[Value] = (VERSION, 3, None)  # @@VERSION, its EngineEdition, is it Babelfish
-    hides_views: bool = False  # from an account that may not see them
-    restores: bool = True  # what sp_prepexec has set, at the end of its batch
+    hides_views: bool = False  # for an account without permission to see them
+    restores: bool = True  # the settings of sp_prepexec, at the end of its batch
     periods: dict[str, int] = field(default_factory=dict)
     """The newest period of the rows of each temporal table, by the begin of its transaction."""
-    row: threading.Lock | None = None  # one row that UPDLOCK waits for, where a test wants it
-    waiters: Semaphore = field(
-        default_factory=lambda: Semaphore(0)
-    )  # one is released for each wait
+    row: threading.Lock | None = None  # a row that UPDLOCK waits for, if a test needs it
+    waiters: Semaphore = field(default_factory=lambda: Semaphore(0))  # each wait releases one
     transactions: Iterator[int] = field(default_factory=lambda: count(1000))
 
 
 @dataclass
 class Session:
-    """A connection as the server sees it."""
+    """A connection, as the server sees it."""
 
     database: Database
     settings: Settings = Settings()
-    begun_at: str | None = None  # the level of its transaction; None: there is none
+    begun_at: str | None = None  # the level of its transaction; None without a transaction
     transaction: int = 0  # its CURRENT_TRANSACTION_ID()
     savepoints: set[str] = field(default_factory=set)
     locked: set[Locked] = field(default_factory=set)  # by the statements of its transaction
-    all_locked: set[Locked] = field(default_factory=set)  # by all of them
+    all_locked: set[Locked] = field(default_factory=set)  # by all statements
     implicit: bool = False
     declared: list[str] = field(default_factory=list)  # parameters of procedures, with their types
     holds_row: bool = False
     used: str = "shop"  # the database, which USE changes
-    applock: int | None = None  # what sp_getapplock has returned last
+    applock: int | None = None  # the last return value of sp_getapplock
 
     def begin(self) -> None:
         self.begun_at = self.settings.level
@@ -210,7 +208,7 @@ class Session:
     def end(self, verb: str) -> None:
         """Commit or roll back.
 
-        :raises Refused: there is nothing to end.
+        :raises Refused: no transaction is open.
         """
         if self.begun_at is None:
             raise Refused(3902 if verb == "commit" else 3903)
@@ -220,14 +218,14 @@ class Session:
             self.database.row.release()
 
     def fail_at(self, received: str) -> None:
-        """Refuse as the test has asked for, and lose the transaction where the error says so."""
+        """Refuse as the test requested, and lose the transaction if the error ends it."""
         for at, (mark, number) in enumerate(self.database.failures):
             if mark in received:
                 del self.database.failures[at]
                 raise Refused(number)
 
     def procedure(self, text: str, values: Sequence[object] = ()) -> Iterator[Rows | Ended]:
-        """Run what sp_executesql and its like run, and put the settings back."""
+        """Run the statement of sp_executesql or a similar procedure, and restore the settings."""
         kept = self.settings
         try:
             yield from self.batch(text, values)
@@ -236,7 +234,7 @@ class Session:
                 self.settings = kept
 
     def batch(self, text: str, values: Sequence[object] = ()) -> Iterator[Rows | Ended]:
-        """Run one statement after the other; yield what each answers."""
+        """Run one statement after the other; yield their answers."""
         try:
             for statement in _statements(text):
                 yield from self._run(statement, values)
@@ -307,7 +305,7 @@ class Session:
         return of_the_server(sql, live, self.database.snapshot)
 
     def _version(self, sql: str) -> None:
-        """Begin a row's period at the time of the transaction ("Temporal tables")."""
+        """Start a row's period at the time of the transaction ("Temporal tables")."""
         if self.database.read_only:
             raise Refused(3906)
         for table, begun in self.database.periods.items():
@@ -317,10 +315,10 @@ class Session:
                 self.database.periods[table] = self.transaction
 
     def _transaction_id(self) -> int:
-        """Outside of a transaction, every statement is one."""
+        """Outside a transaction, every statement is a transaction of its own."""
         return self.transaction if self.begun_at else next(self.database.transactions)
 
-    # What the rules below run.
+    # The actions of the rules below.
 
     def _set(self, **settings: str | int) -> Iterator[Ended]:
         self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]

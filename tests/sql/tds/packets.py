@@ -15,8 +15,6 @@ _LAST, _BODY = 1, 4096 - _HEADER.size
 
 
 class Kind(IntEnum):
-    """The type of a message."""
-
     BATCH = 1
     RPC = 3
     ANSWER = 4
@@ -27,14 +25,14 @@ class Kind(IntEnum):
 
 
 class Message(NamedTuple):
-    """A whole message, out of all its packets."""
+    """A whole message, assembled from its packets."""
 
     kind: Kind
     body: bytes
 
 
 def receive(peer: socket.socket) -> Message | None:
-    """Return the next message; None when the client has gone."""
+    """Return the next message; None if the client disconnected."""
     body = b""
     while True:
         if (header := _exactly(peer, _HEADER.size)) is None:
@@ -48,7 +46,7 @@ def receive(peer: socket.socket) -> Message | None:
 
 
 def send(peer: socket.socket, body: bytes) -> None:
-    """Send an answer, in as many packets as it takes."""
+    """Send an answer, in as many packets as it needs."""
     parts = [body[at : at + _BODY] for at in range(0, len(body), _BODY)]
     for number, part in enumerate(parts, 1):
         last = _LAST if number == len(parts) else 0
@@ -87,7 +85,7 @@ def prelogin() -> bytes:
 
 
 def no_types(*, more: bool) -> bytes:
-    """Answer what pyodbc asks when it connects; without an answer it goes by itself."""
+    """Answer pyodbc's questions at connect; it disconnects without an answer."""
     found = tokens.columns(["TYPE_NAME", "DATA_TYPE", "PRECISION"], ["datetime2", 93, 27])
     found += tokens.done(Done.IN_PROCEDURE, Status.MORE | Status.COUNT, 0)
     return found + tokens.done(Done.PROCEDURE, Status.MORE if more else Status.FINAL)

@@ -1,6 +1,6 @@
 """pymssql, mssql-python and aioodbc, unpacked into the cache folder, never installed.
 
-One that is installed, as CI installs pymssql, is taken as it is.
+If a driver is installed, as CI installs pymssql, the tests use the installed driver.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DOWNLOADS = (
 def python_driver(name: str) -> Any:
     """Return the module.
 
-    :raises UnavailableError: it cannot be had here.
+    :raises UnavailableError: it is not available here.
     """
     if name in {"aioodbc", "mssql_python"}:
         drivers.pyodbc()  # both need a manager's libraries in the process
@@ -48,7 +48,7 @@ def python_driver(name: str) -> Any:
 
 
 def _folder(name: str) -> Path | None:
-    """Return where the module is; None where it is installed."""
+    """Return the folder of the module; None if it is installed."""
     if find_spec(name) is not None:
         return None
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
@@ -63,7 +63,7 @@ def _fill(folder: Path) -> None:
 
 @contextmanager
 def _on_path(folder: Path | None) -> Iterator[None]:
-    """Import from this folder too, in the block."""
+    """Import from this folder too, inside the block."""
     if folder is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""The requests of a driver, read out of its messages ([MS-TDS] 2.2.6)."""
+"""The requests of a driver, parsed from its messages ([MS-TDS] 2.2.6)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: "RPC Request", 2.2.6.6: the procedures that have a number.
+#: "RPC Request", 2.2.6.6: the procedures with a number.
 _PROCEDURES = {10: "sp_executesql", 11: "sp_prepare", 12: "sp_execute"}
 _PROCEDURES |= {13: "sp_prepexec", 14: "sp_prepexecrpc", 15: "sp_unprepare"}
 _TM = {5: "begin", 7: "commit", 8: "rollback", 9: "save"}
@@ -23,7 +23,7 @@ _IN_PARTS, _NONE = 0xFFFF, 0xFFFF
 
 
 class Call(NamedTuple):
-    """A procedure that a driver calls; the texts and values that it gives."""
+    """A call of a procedure by a driver, with its texts and values."""
 
     procedure: str
     arguments: list[object]
@@ -69,7 +69,7 @@ def batch(body: bytes) -> str:
 
 
 def transaction(body: bytes) -> TransactionRequest:
-    """Return what the transaction manager is asked for ("Transaction Manager Request")."""
+    """Return the request to the transaction manager ("Transaction Manager Request")."""
     reader = _Reader(body)
     reader.skip_headers()
     verb = _TM[reader.number("<H")]
@@ -80,7 +80,7 @@ def transaction(body: bytes) -> TransactionRequest:
 
 
 def calls(body: bytes) -> Iterator[Call]:
-    """Yield the calls in one message: drivers put several into one."""
+    """Yield the calls in one message: drivers combine several."""
     reader = _Reader(body)
     reader.skip_headers()
     while reader:

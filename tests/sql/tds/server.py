@@ -1,4 +1,4 @@
-"""Turns what a driver asks for into the tokens that it gets ([MS-TDS] 2.2.1)."""
+"""Turns a driver's requests into the tokens of the answers ([MS-TDS] 2.2.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.sql.tds.tokens import Change, Command, Done, Status
 
 
 class Conversation:
-    """Answers one driver for its session."""
+    """Answers one driver on behalf of its session."""
 
     def __init__(self, session: Session, note: Callable[[str, str], None]) -> None:
         self._session, self._note = session, note
@@ -74,7 +74,7 @@ class Conversation:
         return found + tokens.done(Done.PROCEDURE, status)
 
     def _text_of(self, call: requests.Call) -> tuple[str, int | None, list[object]]:
-        """Return the text to run, the handle to tell, the values."""
+        """Return the text to run, the handle to report, the values."""
         arguments = call.arguments
         if call.procedure in ("sp_executesql", "sp_prepexec", "sp_prepare"):
             self._session.declared.append(str(arguments[1]))
@@ -148,7 +148,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Sent:
-    """A text that a driver has sent, with the state of its session."""
+    """A text that a driver sent, with the state of its session."""
 
     session: int
     how: str
@@ -161,24 +161,24 @@ class Sent:
 
 @dataclass
 class TDSServer:
-    """A server of TDS: the texts that were sent to it, and the sessions that it has kept."""
+    """A TDS server: the texts that it received, and the sessions that it keeps."""
 
     database: Database = field(default_factory=Database)
     sent: list[Sent] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)  # every text, also what a test has cleared away
+    seen: set[str] = field(default_factory=set)  # every text, even after a test clears the list
     sessions: list[Session] = field(default_factory=list)
     faults: list[BaseException] = field(default_factory=list)  # of this server itself
     port: int = 0
 
     @property
     def texts(self) -> list[str]:
-        """Everything that was sent, in order."""
+        """Every text received, in order."""
         return [str(sent) for sent in self.sent]
 
 
 @contextmanager
 def listening() -> Iterator[TDSServer]:
-    """Listen on a port of the loopback until the block ends."""
+    """Listen on a loopback port until the block ends."""
     server = TDSServer()
     peers: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -223,12 +223,12 @@ def _serve(server: TDSServer, peer: socket.socket) -> None:
 
 
 def said(server: TDSServer, words: str) -> list[Sent]:
-    """Return what has these words in it."""
+    """Return the texts that contain these words."""
     return [sent for sent in server.sent if words in str(sent)]
 
 
 def wrong(server: TDSServer, parser: Checker) -> dict[str, list[str]]:
-    """Return what is no good T-SQL of all that was seen, and why."""
+    """Return the invalid T-SQL among all received texts, and why it is invalid."""
     texts = sorted(server.seen)
     verdicts = zip(texts, parser.check(texts), strict=True)
     return {text: found.syntax + found.rules for text, found in verdicts if not found}

@@ -59,7 +59,7 @@ each_failure = pytest.mark.parametrize(("number", "kind"), FAILURES.items(), ids
 
 
 def assert_locks_again(session: LockingSession, wire: TDSServer) -> None:
-    """Lock once more, within a transaction, and commit."""
+    """Lock again, in a transaction, and commit."""
     session.rollback()
     wire.sent.clear()
     assert session.get_one_entity(Order, 1, LockOptions.ForUpdate).id == 1
@@ -147,7 +147,7 @@ def test_a_named_lock_is_the_transactions(session: LockingSession, wire: TDSServ
 
 @pytest.fixture
 def engine_every_driver(any_driver: str, wire: TDSServer) -> Iterator[Engine]:
-    """Give the test an engine over each driver."""
+    """Provide an engine for each driver."""
     engine = ENGINES[any_driver](wire.port, pool_size=1, max_overflow=0)
     strategy_for(engine)
     yield engine
@@ -175,7 +175,7 @@ def test_each_known_number_is_found_in_what_the_driver_itself_raises(
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Seem to be a new machine of the kind that has them, without a network."""
+    """Simulate a new machine of the kind that has the drivers, without a network."""
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(drivers, "pyodbc", object)
@@ -192,7 +192,7 @@ def test_microsofts_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_microsofts_where_nothing_proprietary_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drivers, "cached", pytest.fail)  # not even out of the cache
+    monkeypatch.setattr(drivers, "cached", pytest.fail)  # not even from the cache
     monkeypatch.setenv("SA_DOCLOCK_TEST_PROPRIETARY", "no")
     with pytest.raises(UnavailableError, match="PROPRIETARY=no, and Microsoft's ODBC driver is"):
         drivers.odbc18(0)
@@ -253,12 +253,12 @@ def test_a_library_that_does_not_load(tmp_path: Path) -> None:
 WAITERS = 12
 PATIENCE = 20
 
-# Threads that wait in the driver end with the process alone.  The time of a download does not count.
+# Threads that wait in the driver end only with the process.  Download time does not count.
 
 
 @pytest.fixture
 def url(connection_string: str, wire: TDSServer) -> str:
-    """Give the URL of a server with one row that can be locked."""
+    """Provide the URL of a server with one row to lock."""
     python_driver("aioodbc")
     wire.database.row = Lock()
     return f"mssql+aioodbc:///?odbc_connect={quote_plus(connection_string)}"
@@ -274,7 +274,7 @@ async def _change(engine: AsyncEngine) -> None:
 async def _queue_behind(
     engine: AsyncEngine, wire: TDSServer, waiters: int, act: Callable[[], Awaitable[None]]
 ) -> None:
-    """Hold the lock until so many others wait for it, as the server says; then act and let it go."""
+    """Hold the lock until the server reports this number of waiters; then act and release it."""
     async with AsyncLockingSession(engine) as holder:
         await holder.get_one_entity(Order, 1, LockOptions.ForUpdate)
         others = [asyncio.create_task(_change(engine)) for _ in range(waiters)]
@@ -307,7 +307,7 @@ def test_with_a_thread_for_each_connection_the_queue_moves_on(url: str, wire: TD
         engine = _engine(url, connect_args={"executor": threads})
         await _queue_behind(engine, wire, WAITERS, _nothing)
         await engine.dispose()
-        threads.shutdown(wait=False)  # those that still wait end with the server
+        threads.shutdown(wait=False)  # remaining waiters end with the server
 
     asyncio.run(run())
     assert sum("UPDATE shop_order" in str(one) for one in wire.sent) == WAITERS
@@ -315,7 +315,7 @@ def test_with_a_thread_for_each_connection_the_queue_moves_on(url: str, wire: TD
 
 @pytest.mark.timeout(6 * PATIENCE, method="thread", func_only=True)
 def test_with_fewer_the_commit_of_the_holder_finds_no_thread(url: str, wire: TDSServer) -> None:
-    """All threads wait at the server, so that what is queued in front of them cannot begin."""
+    """All threads wait at the server, so the queued calls cannot begin."""
 
     async def run() -> None:
         threads = ThreadPoolExecutor(2)
@@ -323,9 +323,9 @@ def test_with_fewer_the_commit_of_the_holder_finds_no_thread(url: str, wire: TDS
 
         async def see_what_is_queued() -> None:
             behind = threads.submit(int)  # as the commit that follows would be
-            assert behind.cancel()  # no thread has begun it
+            assert behind.cancel()  # no thread began it
             assert wire.database.row is not None
-            wire.database.row.release()  # as by an error of the holder at the server
+            wire.database.row.release()  # as an error of the holder at the server would
             wire.sessions[_holder(wire)].holds_row = False
 
         await _queue_behind(engine, wire, 2, see_what_is_queued)

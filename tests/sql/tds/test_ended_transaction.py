@@ -1,7 +1,7 @@
-"""An error that ends the transaction is noticed, though the driver begins the next one by itself.
+"""The session notices an error that ends the transaction, even if the driver then begins the next transaction.
 
-Which errors do so is Microsoft's: "SET XACT_ABORT", and the texts of the errors.  The model plays
-it: after one of them CURRENT_TRANSACTION_ID() is another.
+Microsoft defines which errors do so: "SET XACT_ABORT", and the texts of the errors.  The model
+simulates it: after such an error, CURRENT_TRANSACTION_ID() returns another id.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ asks = "CURRENT_TRANSACTION_ID()"
 
 @pytest.fixture
 def aborting(engine: Engine) -> Engine:
-    """Have every connection of the engine at XACT_ABORT ON, as some programs do."""
+    """Set XACT_ABORT ON on every connection of the engine, as some programs do."""
 
     @event.listens_for(engine, "begin")
     def _set(connection: Connection) -> None:
@@ -68,7 +68,7 @@ def aborting(engine: Engine) -> Engine:
 
 
 def fails(session: LockingSession, wire: TDSServer, number: int) -> None:
-    """Have a statement of the program fail, which catches the error and continues."""
+    """Make a statement of the program fail; the program catches the error and continues."""
     wire.database.failures.append(("FROM shop_customer", number))
     with pytest.raises(DBAPIError, match=rf"\({number}\)"):
         session.execute(select(Customer))
@@ -211,7 +211,7 @@ def test_without_a_lock_nothing_is_asked(session: LockingSession, wire: TDSServe
 
 
 def test_the_driver_begins_anew_by_itself(engine: Engine, wire: TDSServer) -> None:
-    """The rule of the model: what a program without this library falls into."""
+    """The model's rule: a program without this library loses its transaction unnoticed."""
     with engine.connect() as connection:
         before = connection.exec_driver_sql(f"SELECT {asks}").scalar_one()
         wire.database.failures.append(("FROM shop_customer", 245))

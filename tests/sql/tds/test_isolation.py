@@ -1,6 +1,6 @@
-"""The level is set before the transaction begins, and is the pool's own again afterwards.
+"""The session sets the level before the transaction begins; afterwards the pool's own level applies again.
 
-That a SNAPSHOT transaction reads one moment is not proved here.
+These tests do not prove that a SNAPSHOT transaction reads a single moment.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_the_transaction_of_a_reader_begins_at_snapshot(
     session.get_one_entity(Order, 1, lock)
     assert wire.sessions[-1].begun_at == SNAPSHOT
     received = [sent.text or sent.how for sent in wire.sent if sent.how != "sp_unprepare"]
-    received = [text for text in received if "Updateability" not in text]  # once a connection
+    received = [text for text in received if "Updateability" not in text]  # once per connection
     assert received[:2] == [SET_SNAPSHOT, "commit and begin"]
     assert [text.partition(" ")[0] for text in received[2:]] == ["SELECT", "SELECT"]
     assert "CURRENT_TRANSACTION_ID" in received[3]
@@ -52,7 +52,7 @@ def test_in_a_transaction_that_has_begun_it_is_too_late(engine: Engine) -> None:
         connection.execute(text(SET_SNAPSHOT))
         with pytest.raises(DBAPIError, match=r"\(3951\)"):
             connection.execute(select(Order.__table__))
-        connection.invalidate()  # a rollback would be 3903: the transaction is gone
+        connection.invalidate()  # a rollback would raise 3903: the transaction is gone
 
 
 @each_reader
@@ -139,14 +139,14 @@ def test_a_limit_is_gone_with_its_statement(session: LockingSession, wire: TDSSe
     for entity in (Order, Lease):
         session.get_entity(entity, 1, LockOptions.ForUpdate, lock_timeout=0.3)
     session.scalars(session.entity_set(Order, LockOptions.ForUpdate, lock_timeout=0.3)).all()
-    assert len(said(wire, "SET LOCK_TIMEOUT 300")) == 4  # a lease is read by a second statement
+    assert len(said(wire, "SET LOCK_TIMEOUT 300")) == 4  # a second statement reads a lease
     assert _timeouts(wire) == {-1}
 
 
 def test_a_set_that_skips_rows_limits_its_wait_for_a_table(
     session: LockingSession, wire: TDSServer
 ) -> None:
-    """READPAST skips row locks alone: "Table hints", READPAST."""
+    """READPAST skips only row locks: "Table hints", READPAST."""
     skipping = LockOptions.ForUpdate | LockOptions.SkipLocked
     session.scalars(session.entity_set(Order, skipping, lock_timeout=0.3)).all()
     (sent,) = said(wire, "READPAST")
@@ -211,7 +211,7 @@ NOWAIT = {
 
 @pytest.mark.parametrize("way", NOWAIT)
 def test_nowait_does_not_wait_for_ddl_either(engine: Engine, wire: TDSServer, way: str) -> None:
-    """The hint does not count for the lock of the definition of the table, which comes first."""
+    """The hint does not apply to the lock on the table's definition, which comes first."""
     with LockingSession(engine) as session:
         NOWAIT[way](session)
         (sent,) = [one for one in wire.sent if "FROM shop_order" in one.text]
@@ -229,7 +229,7 @@ OF_THE_LOCK = (
     "SELECT CAST(DATABASEPROPERTYEX",
     "SELECT shop_order",
     "SELECT CURRENT_TRANSACTION_ID",
-    "SELECT @@LOCK_TIMEOUT",  # pymssql: it is put back by the session
+    "SELECT @@LOCK_TIMEOUT",  # pymssql: the session restores it
 )
 Feature = Callable[[LockingSession], object]
 FEATURES: dict[str, Feature] = {
@@ -245,7 +245,7 @@ each_feature = pytest.mark.parametrize("feature", FEATURES.values(), ids=FEATURE
 
 @pytest.fixture
 def fresh(any_driver: str, wire: TDSServer) -> Iterator[Engine]:
-    """Make an engine by which nothing was asked yet, over each driver."""
+    """Make an engine that has sent no questions yet, for each driver."""
     engine = ENGINES[any_driver](wire.port, pool_size=1, max_overflow=0)
     yield engine
     engine.dispose()
@@ -253,19 +253,19 @@ def fresh(any_driver: str, wire: TDSServer) -> Iterator[Engine]:
 
 @pytest.fixture
 def lent(fresh: Engine, wire: TDSServer) -> Iterator[Connection]:
-    """Lend its one connection."""
+    """Lend the engine's only connection."""
     with fresh.connect() as lent:
         wire.sent.clear()
         yield lent
 
 
 def ends(text: str) -> bool:
-    """Return whether a transaction is ended by it: a request of ODBC, or the text of pymssql."""
+    """Return whether this ends a transaction: a request of ODBC, or the text of pymssql."""
     return text.lower().startswith(("commit", "rollback"))
 
 
 def sent_over(wire: TDSServer, number: int) -> list[str]:
-    """Return what was sent by the session with this number, without what ODBC adds."""
+    """Return the texts from the session with this number, without ODBC's additions."""
     return [
         one.text or one.how
         for one in wire.sent
@@ -331,7 +331,7 @@ def test_to_ask_begins_nothing(lent: Connection, wire: TDSServer) -> None:
 
 def test_it_is_asked_beside_the_pool(engine: Engine, wire: TDSServer) -> None:
     with LockingSession(engine) as session:
-        session.get(Customer, 1)  # has the only connection of the pool
+        session.get(Customer, 1)  # holds the only connection of the pool
         assert lock_waits(engine) == []
     (asked,) = said(wire, "dm_os_waiting_tasks")
     assert [one.settings.lock_timeout for one in wire.sessions] == [-1, 500]

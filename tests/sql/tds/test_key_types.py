@@ -1,7 +1,7 @@
-"""The value of a key is compared as a value of its column, whatever type the driver sends.
+"""The server compares a key as a value of its column, whatever type the driver sends.
 
-The plans are those of the model: an index is sought by a value of the column's own type alone, as with a
-collation whose name begins with SQL_.  What the drivers send is real.
+The plans come from the model: only a value of the column's own type can seek an index, as with a
+collation whose name begins with SQL_.  The drivers are real.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Colour(enum.Enum):
 
 
 class Code(TypeDecorator[str]):
-    """A type of the program's own."""
+    """A type that the program defines."""
 
     impl = String(20)
     cache_ok = True
@@ -73,7 +73,7 @@ class Code(TypeDecorator[str]):
 
 
 class Kind(NamedTuple):
-    """A type of key, two values, the type of its column, and the type that it is cast to."""
+    """A type of key, two values, the type of its column, and the type of the cast."""
 
     type_: TypeEngine[Any]
     values: tuple[Any, Any]
@@ -132,7 +132,7 @@ CLASSES = {name: _mapped(name, kind) for name, kind in KINDS.items()}
 
 
 class Child(Base):
-    """A composite key, one column of which is of another type than it is sent by."""
+    """A composite key with one column of another type than the driver sends."""
 
     __tablename__ = "key_child"
     code: Mapped[Colour] = mapped_column(
@@ -148,7 +148,7 @@ def _claim(session: LockingSession, entity: Any, *_: Any) -> None:
             pass
 
 
-#: The row that the server answers with is not of this type.
+#: The server's answer has a row of another type.
 OF_ANOTHER_TYPE = (TypeError, ValueError, LookupError, AttributeError, StatementError)
 WAYS: Mapping[str, Callable[[LockingSession, Any, Any], object]] = {
     "key": lambda s, entity, values: s.get_entity(entity, values[0], FOR_UPDATE),
@@ -158,7 +158,7 @@ WAYS: Mapping[str, Callable[[LockingSession, Any, Any], object]] = {
 
 @pytest.fixture
 def engine_key_types(any_driver: str, wire: TDSServer) -> Iterator[Engine]:
-    """Give the test an engine over each driver."""
+    """Provide an engine for each driver."""
     engine = ENGINES[any_driver](wire.port, pool_size=1, max_overflow=0)
     strategy_for(engine)
     yield engine
@@ -232,7 +232,7 @@ def test_an_integer_is_sent_as_it_is(engine_key_types: Engine, wire: TDSServer) 
 
 
 def test_without_the_cast_the_model_has_no_plan(engine_key_types: Engine, wire: TDSServer) -> None:
-    """SQLAlchemy by itself sends an Enum as nvarchar on each driver but mssql-python."""
+    """Plain SQLAlchemy sends an Enum as nvarchar on each driver except mssql-python."""
     entity = CLASSES["enum"]
     wire.database.tables = {entity.__tablename__: _columns("enum")}
     by_hand = (
@@ -266,7 +266,7 @@ def test_where_no_index_is_found_the_error_names_the_causes(
 
 @pytest.fixture
 def engine(engine: Engine, wire: TDSServer) -> Engine:
-    """Have asked before what is asked once."""
+    """Ask the one-time questions in advance."""
     take_first_lock(engine)
     wire.sent.clear()
     return engine
@@ -302,7 +302,7 @@ def test_the_value_of_a_named_lock(
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["freetds"], indirect=True)
 def test_freetds_finds_it_behind_a_count(session: LockingSession, wire: TDSServer) -> None:
-    wire.database.chatter = [Ended(1)]  # as of an UPDATE
+    wire.database.chatter = [Ended(1)]  # as after an UPDATE
     session.lock_key("user:42")
 
 

@@ -1,7 +1,7 @@
-"""A ROLLBACK after the server has rolled back is error 3903, which hides nothing and costs nothing.
+"""A ROLLBACK after the server rolled back raises error 3903, which hides no other error and costs no lock.
 
 FreeTDS sends it. Whether the server begins the transaction that the same request asks for is not
-documented, so both are played.
+documented, so the tests cover both.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ ENDS_NOTHING_TO_ROLL_BACK = (
     "IF @@TRANCOUNT > 0 COMMIT",
     "IF @@TRANCOUNT > 0 ROLLBACK",
 )
-#: Those whose text says that they end the transaction, and those of which nobody knows.
+#: Errors whose text states that they end the transaction, and errors that do not say.
 NUMBERS = (245, 1205, 3609, 3616, 3958, 3960, 3961, 3966, 3998)
 Ends = Callable[[LockingSession, str], object]
 BY: Mapping[str, Ends] = {
@@ -142,7 +142,7 @@ AFTER: Mapping[str, Callable[[LockingSession], object]] = {
 def engine_nothing_to_roll_back(
     request: pytest.FixtureRequest, any_driver: str, wire: TDSServer
 ) -> Iterator[Engine]:
-    """Give the test an engine with one connection; 3903 begins the next transaction, or does not."""
+    """Provide an engine with one connection; 3903 begins the next transaction, or does not."""
     wire.database.begins_after_3903 = request.param
     engine = ENGINES[any_driver](wire.port, pool_size=1, max_overflow=0)
     strategy_for(engine)
@@ -152,7 +152,7 @@ def engine_nothing_to_roll_back(
 
 
 def _works_again(session: LockingSession, wire: TDSServer) -> None:
-    """Lock once more, in a transaction that there is at the server too."""
+    """Lock again, in a transaction that exists on the server too."""
     wire.sent.clear()
     assert session.get_one_entity(Order, 1, ForUpdate).id == 1
     assert [sent.in_transaction for sent in said(wire, "UPDLOCK")] == [True]
@@ -187,7 +187,7 @@ def test_lock_lost_comes_out_of_begin(
     engine_nothing_to_roll_back: Engine, wire: TDSServer, by: str, sql: str
 ) -> None:
     with LockingSession(engine_nothing_to_roll_back) as session:
-        with pytest.raises(LockLost), session.begin():  # COMMIT is what fails
+        with pytest.raises(LockLost), session.begin():  # COMMIT fails
             _change_after(session, by, sql)
         _works_again(session, wire)
 

@@ -1,4 +1,4 @@
-"""The texts in the golden files are what the drivers send, and good T-SQL."""
+"""The drivers send the texts of the golden files, and these are valid T-SQL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OWN_LABEL = re.compile(r"\b(\w+)\.(\w+) AS \1_\2\b")  # Session.get() of SQLAlc
 
 
 def play(act: Act, engine: Engine, wire: TDSServer) -> list[str]:
-    """Let a session act, and close it; return the SQL that came over the wire."""
+    """Run an action in a session and close it; return the SQL from the wire."""
     take_first_lock(engine)
     wire.sent.clear()
     with LockingSession(engine) as session:
@@ -62,7 +62,7 @@ def test_the_parser_is_asked_about_all_that_was_seen(
         connection.exec_driver_sql(misspelt)
     wire.sent.clear()
     assert list(wrong(wire, parser)) == [misspelt]
-    wire.seen.remove(misspelt)  # else this test fails as it ends
+    wire.seen.remove(misspelt)  # otherwise this test fails at its end
 
 
 def _sql(wire: TDSServer) -> list[str]:
@@ -83,7 +83,7 @@ ALTER = "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION"
 
 @pytest.fixture
 def url(connection_string: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Give the suite the URL of the wire, as somebody gives it their server's."""
+    """Give the suite the URL of the wire, in place of a user's server."""
     url = f"mssql+pyodbc:///?odbc_connect={quote_plus(connection_string)}"
     monkeypatch.setenv(url_variable("mssql"), url)
     return url
@@ -149,7 +149,7 @@ def test_it_is_sent_outside_of_any_transaction(
     (sent,) = said(wire, ALTER)
     assert not sent.in_transaction
     (update,) = said(wire, "UPDATE shop_order")
-    assert update.in_transaction  # what follows it is in one again
+    assert update.in_transaction  # the next statement runs in a transaction again
 
 
 def test_within_one_it_would_be_refused(engine: Engine, wire: TDSServer) -> None:

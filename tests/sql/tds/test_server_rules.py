@@ -1,6 +1,6 @@
-"""Rules of the server that are about a connection, a database or a kind of table.
+"""Rules of the server for a connection, a database or a kind of table.
 
-Each is played by the model as Microsoft documents it; the docstring of a test names the page.
+The model follows each rule as Microsoft documents it; the docstring of a test names the page.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WAYS: dict[str, Callable[[LockingSession], object]] = {
 
 @pytest.fixture
 def another(engine: Engine) -> Iterator[Engine]:
-    """Give the test a second engine on the same server, which has connected after the first."""
+    """Provide a second engine on the same server, which connects after the first."""
     other = create_engine(engine.url, module=pyodbc(), pool_size=1, max_overflow=0)
     strategy_for(other)
     yield other
@@ -137,7 +137,7 @@ def test_a_transaction_begins_with_the_session_where_tables_are_temporal(
         create_engine(engine.url, module=pyodbc(), pool_size=1, max_overflow=0) for _ in range(2)
     )
     strategy_for(first)
-    strategy_for(second)  # its driver has begun later
+    strategy_for(second)  # its driver began later
     _change(second)
     _change(first)
     first.dispose()
@@ -269,7 +269,7 @@ def test_a_number_becomes_its_class(
         session.get_entity(Order, 1, FOR_UPDATE)
 
 
-# How long a lock was waited for
+# The duration of a lock wait
 
 
 def test_connecting_is_no_wait_for_a_lock(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
-"""Every statement that locks, locks the header's row: not an entry of an index, and not nothing.
+"""Every locking statement locks the row of the header: an entry of an index alone is not enough.
 
-By the model of model.py, which is made of sentences of Microsoft's documentation.  What a real
-optimizer does is asked of a real server in tests/integration/locking/sets/test_plans.py.
+The model of model.py follows sentences of Microsoft's documentation. tests/integration/locking/sets/test_plans.py
+asks a real server for the plans of its optimizer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ORDER, CONTRACT, LEASE, LINE, TICKET = (
     "shop_ticket",
 )
 ORDERS = frozenset({"id", "customer_id", "total"})
-#: What covers the statements that read the key, and a part of the columns.
+#: Indexes that cover the statements that read the key and a part of the columns.
 COVERING = {"ix": (("id",), frozenset({"total"})), "by_total": (("total",), frozenset[str]())}
 TABLES = {
     ORDER: Table(ORDERS, ("id",), COVERING),
@@ -197,7 +197,7 @@ def _claim(session: LockingSession, statement: Any) -> None:
 
 @pytest.fixture
 def wire(wire: TDSServer) -> Iterator[TDSServer]:
-    """Have the server follow the locks of these tables."""
+    """Make the server track the locks of these tables."""
     wire.database.tables = TABLES
     return wire  # type: ignore[return-value]
 
@@ -256,7 +256,7 @@ def test_a_plain_session_locks_rows_where_the_select_reads_all_columns(
     assert {one.path for one in seen(wire)} == {path}
 
 
-# Tables of which an index has all columns: no SELECT of columns tells the row from its entry there.
+# Tables with an index on all columns: no choice of columns distinguishes the row from its index entry.
 
 
 class Base(DeclarativeBase):
@@ -270,7 +270,7 @@ class Job(Base):
 
 
 class Stamp(Base):
-    """An index INCLUDEs what it does not begin with."""
+    """An index INCLUDEs the columns that it does not begin with."""
 
     __tablename__ = "tds_stamp"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -421,7 +421,7 @@ def test_the_program_gets_what_it_has_asked_for(
     assert (list(read_now) if isinstance(found, list) else read_now) == found  # type: ignore[call-overload]
 
 
-# The rules of the model: what the statements were, before they had all columns and FORCESEEK.
+# The rules of the model, on the earlier statements without all columns and FORCESEEK.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The tokens that an answer is made of ("Packet Data Token Stream", [MS-TDS] 2.2.7)."""
+"""The tokens of an answer ("Packet Data Token Stream", [MS-TDS] 2.2.7)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value = int | str | None
 
 
 class Change(IntEnum):
-    """A change of the session that the driver is notified of."""
+    """A change of the session that the server reports to the driver."""
 
     DATABASE = 1
     PACKET_SIZE = 4
@@ -27,7 +27,7 @@ class Change(IntEnum):
 
 
 class Done(IntEnum):
-    """The thing that has ended: a statement of a batch, a procedure, a statement in a procedure."""
+    """The thing that ended: a statement of a batch, a procedure, a statement in a procedure."""
 
     STATEMENT = 0xFD
     PROCEDURE = 0xFE
@@ -35,8 +35,6 @@ class Done(IntEnum):
 
 
 class Status(IntFlag):
-    """The way in which it has ended."""
-
     FINAL = 0
     MORE = 1
     ERROR = 2
@@ -79,7 +77,7 @@ def error(number: int, text: str, severity: int = 16) -> bytes:
 
 
 def columns(names: Sequence[str], row: Sequence[Value]) -> bytes:
-    """Tell names and types; the types are those of one row."""
+    """Describe the columns: names and types, which come from one row."""
     found = struct.pack("<BH", 0x81, len(names))
     for name, value in zip(names, row, strict=True):
         found += struct.pack("<IH", 0, 1) + _type(value) + _short(name)

@@ -1,4 +1,4 @@
-"""The parser, once for all tests of this folder; or one line that says loudly why not."""
+"""The parser, once for all tests of this folder; or a prominent line that explains why it is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.tsql.wheels import PARSER, unpacked
 
 @pytest.fixture(scope="session")
 def checker(request: pytest.FixtureRequest) -> Iterator[Checker]:
-    """Give the test Microsoft's parser."""
+    """Provide Microsoft's parser."""
     try:
         folder = found_parser(request.config)
     except UnavailableError as exc:
@@ -25,9 +25,9 @@ def checker(request: pytest.FixtureRequest) -> Iterator[Checker]:
 
 
 def found_parser(config: pytest.Config) -> Path:
-    """Return the folder that has the parser; say loudly, or fail, where it cannot be had.
+    """Return the folder with the parser; if it is not available, say so loudly or fail.
 
-    :raises UnavailableError: it cannot, and need not.
+    :raises UnavailableError: it is neither available nor required.
     """
     try:
         return unpacked()

@@ -1,4 +1,4 @@
-"""Everything that is sent to SQL Server is good T-SQL, to its parser and to the rules beyond it."""
+"""Everything sent to SQL Server is valid T-SQL, to its parser and to the rules beyond it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.sql.test_mssql_waits import ACTS, refused
 
 DRIVERS: Mapping[str, Callable[[Script], Engine]] = {"pyodbc": pyodbc, "pymssql": pymssql}
 TESTS = Path(__file__).resolve().parents[2]
-#: A whole statement that no other database takes.
+#: A whole statement that no other database accepts.
 _TSQL = re.compile(
     r"^\s*(SELECT|SET|UPDATE|INSERT|DELETE|KILL|WAITFOR)\b.*"
     r"(sys\.|@@(SPID|LOCK_TIMEOUT|TRANCOUNT)|WITH \((UPDLOCK|HOLDLOCK|NOLOCK|TABLOCK)|LOCK_TIMEOUT|SUSER_SNAME|SHOWPLAN)",
@@ -52,7 +52,7 @@ OPERATIONS = (EnableSnapshotIsolationOp, DisableSnapshotIsolationOp)
 
 
 def over(driver: str) -> Iterator[str]:
-    """Yield what sessions send over this driver, the scenarios of the golden file included."""
+    """Yield the texts that sessions send with this driver, including the scenarios of the golden file."""
     for act in (*SCENARIOS.values(), _with_a_limit, _over_a_set):
         with serving("mssql", DRIVERS[driver]) as (engine, script):
             yield from filter(_is_sql, sent_by(act, engine, script))
@@ -67,7 +67,7 @@ def over(driver: str) -> Iterator[str]:
 
 
 def by_migrations() -> Iterator[str]:
-    """Yield what the Alembic operations send to a server."""
+    """Yield the texts that the Alembic operations send to a server."""
     for operation in OPERATIONS:
         server = Server(snapshot=int(operation is DisableSnapshotIsolationOp))
         server.read_committed_snapshot = bool(server.snapshot)
@@ -78,8 +78,8 @@ def by_migrations() -> Iterator[str]:
 
 
 def of_the_guard() -> Iterator[str]:
-    """Yield what the guard asks about the rows of UPDATEs and DELETEs, of one table and of several."""
-    make: Any = mssql.dialect  # which has no types
+    """Yield the guard's questions about the rows of UPDATEs and DELETEs, for one table and for several."""
+    make: Any = mssql.dialect  # without types
     dialect = make(paramstyle="qmark")
     for statement, parameters in STATEMENTS_OF_TABLES.values():
         if parameters is not None or isinstance(statement, Insert):
@@ -92,18 +92,18 @@ def of_the_guard() -> Iterator[str]:
 
 
 def in_scripts() -> Iterator[str]:
-    """Yield what ``--sql`` writes for the same."""
+    """Yield the script that ``--sql`` writes for the same operations."""
     for operation in OPERATIONS:
         for rcs in (False, True):
             yield script_of(operation, "mssql", rcs=rcs)
 
 
 def by_tests() -> Iterator[str]:
-    """Yield the T-SQL that tests send themselves: what they hint, lock, wait and ask by."""
+    """Yield the T-SQL that tests send themselves: for hints, locks, waits and questions."""
     yield from STATEMENTS
     for path in sorted(TESTS.rglob("*.py")):
         if path.is_relative_to(TESTS / "sql"):
-            continue  # those have their texts checked on the wire
+            continue  # the wire checks their texts
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(text, str) and _TSQL.search(text) and text not in STATEMENTS:
@@ -146,8 +146,8 @@ def _is_sql(sent: str) -> bool:
 #
 # It proves that no statement is refused for how it is written, and nothing about what one does.
 
-GOLDEN = ("compiled", "sent", "waits")  # a statement after the other
-SCRIPTS = ("migrations",)  # with GO between the batches, which the parser knows
+GOLDEN = ("compiled", "sent", "waits")  # one statement at a time
+SCRIPTS = ("migrations",)  # with GO between the batches, which the parser understands
 SENT: dict[str, Callable[[], Iterator[str]]] = {
     **{driver: partial(over, driver) for driver in DRIVERS},
     "migrations": by_migrations,
@@ -160,8 +160,8 @@ SENT: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def assert_good(checker: Checker, texts: Iterable[tuple[str, str]]) -> None:
-    """Fail with all that is wrong, each with where it stands."""
-    places = {text: place for place, text in texts}  # a text is parsed once
+    """Fail with all faults, each with its place."""
+    places = {text: place for place, text in texts}  # each text is parsed once
     assert places, "there is nothing to parse"
     verdicts = checker.check([with_parameters(text) for text in places])
     wrong = [
@@ -198,7 +198,7 @@ def test_no_golden_file_is_left_out() -> None:
 
 
 def test_no_test_compares_with_a_truth_value_by_is() -> None:
-    """``column.is_(False)`` compiles to ``IS 0``, which is no T-SQL."""
+    """``column.is_(False)`` compiles to ``IS 0``, which is not T-SQL."""
     found = [
         path.name
         for path in TESTS.rglob("*.py")

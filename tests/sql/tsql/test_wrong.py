@@ -1,4 +1,4 @@
-"""Bad T-SQL is refused, for the right reason; else the other tests prove nothing."""
+"""The checks refuse bad T-SQL for the right reason; otherwise the other tests prove nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lab.tsql.rules import RULES
 from lab.tsql.wheels import unpacked
 from tests.support.rows import rows
 
-#: What the parser itself refuses, and a part of what it says.
+#: Texts that the parser itself refuses, and a part of its message.
 SYNTAX = {
     "SELECT a FROM t WITH (UPDLOK)": "UPDLOK is not a recognized table",
     "SELECT a FROM t WITH (UPDLOCK, ROWLOCK, READPST)": "READPST is not a recognized table",
@@ -39,11 +39,11 @@ SYNTAX = {
     "EXEC @key = sp_getapplock @Resource = @P1 @LockMode = 'Shared'": "near @LockMode",
     "EXEC sp_executesql N'SELECT a FROM t WHERE b = 'c''": "Incorrect syntax near c",
     "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION YES": "near ALLOW_SNAPSHOT_ISOLATION",
-    # since 2017, and 2016 is promised
+    # since 2017, but we support 2016
     "SELECT TRIM('x' FROM a) FROM t": "Incorrect syntax near FROM",
     "IF 1 = 1 THROW 50000 'no', 1": "Incorrect syntax near 'no'",
 }
-#: What the parser takes and the server does not: of each rule, some.
+#: Texts that the parser accepts and the server refuses: some for each rule.
 REFUSED = {
     "SELECT a FROM t FOR UPDATE": "1003",
     "SELECT a FROM t WHERE a = @P1 FOR UPDATE OF t": "1003",
@@ -81,7 +81,7 @@ REFUSED = {
     "EXEC sp_getaplock @Resource = @P1": "2812",
     "EXEC @P1": "2812",
 }
-#: What is refused within a text that is to be executed.
+#: Faults inside a text to be executed.
 INNER = {
     "SELECT a FROM t WITH (UPDLOK)": "within sp_executesql: UPDLOK is not a recognized table",
     "SET LOCK_TIMEOUT ''300''; SELECT a FROM t": "within sp_executesql: SET",
@@ -92,7 +92,7 @@ INNER = {
         "within sp_executesql: within sp_executesql: Incorrect syntax near LIMIT"
     ),
 }
-#: The twins of all these, as close as can be.
+#: Valid twins of all these, as close as possible.
 GOOD = (
     "SELECT a FROM t WITH (UPDLOCK, ROWLOCK, READPAST)",
     "SELECT a FROM t WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)",
@@ -151,7 +151,7 @@ def test_every_rule_refuses_something() -> None:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Seem to be a new machine of the kind that has it, without a network."""
+    """Simulate a new machine of the kind that has the parser, without a network."""
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
@@ -182,7 +182,7 @@ def test_without_the_dependency_group(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_where_nothing_proprietary_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheels, "cached", pytest.fail)  # not even out of the cache
+    monkeypatch.setattr(wheels, "cached", pytest.fail)  # not even from the cache
     monkeypatch.setenv("SA_DOCLOCK_TEST_PROPRIETARY", "no")
     with pytest.raises(UnavailableError, match="PROPRIETARY=no, and Microsoft's T-SQL parser is"):
         unpacked()

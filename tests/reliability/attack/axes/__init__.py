@@ -1,4 +1,4 @@
-"""The axes of an attack: each says in one object how programs vary in one direction."""
+"""The axes of an attack: each object describes one direction in which programs vary."""
 
 from tests.reliability.attack.axes.axis import FOREIGN_END, FORK, Axis
 from tests.reliability.attack.axes.second import (
@@ -12,7 +12,7 @@ from tests.reliability.attack.axes.second import (
     SET_SCHEMA,
 )
 
-#: A program has one of these, which says where its rows are, and how its session comes to them.
+#: A program has one of these: it decides where its rows are, and how its session reaches them.
 STAGES = (Axis("one place"), LEVEL, MAPPED_SCHEMA, SET_SCHEMA, SECOND_ENGINE, REPLICA)
-#: Of these it has any number: they add actions.
+#: A program has any number of these: they add actions.
 ADDITIONS: tuple[Axis, ...] = (SECOND_TABLE, IDENTITY_TOKEN, LOADER_OPTIONS, FOREIGN_END, FORK)

@@ -1,4 +1,4 @@
-"""One direction in which programs vary, and several at once; ends of a transaction that the session does not see."""
+"""A direction in which programs vary, or several at once; and ends of a transaction that the session does not see."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Turn = Callable[["Scenario", int], object]
 
 SERVERS = frozenset({"postgresql", "mysql", "mariadb"})
-#: They touch rows outside of documents, which nothing reads again: the second place has other ones.
+#: These touch rows outside documents, which no session reads again; the second place has other rows.
 OUTSIDE = frozenset(
     {
         *("another's remark", "task", "by a listener", "inserted by a listener"),
@@ -48,15 +48,15 @@ def _one(world: World, _session: LockingSession) -> Collection[Place]:
 class Axis:
     """Additions to the actions of every program, and the places that its statements go to.
 
-    :ivar databases: those that have it.
-    :ivar turns: what the program does between its locks and writes.
-    :ivar endings: of these, the ends of a transaction.
-    :ivar without: actions of every program that mean nothing here.
+    :ivar databases: the databases with this axis.
+    :ivar turns: actions of the program between its locks and writes.
+    :ivar endings: the turns that end a transaction.
+    :ivar without: common actions that make no sense here.
     :ivar there: the locks and writes that name the second place themselves.
-    :ivar unmoved: those that go to the first place whatever the map says; there the writes are refused.
+    :ivar unmoved: the locks and writes that ignore a map; while a map applies, the session refuses these writes.
     :ivar both: other programs write at both places.
     :ivar open: makes the program's session.
-    :ivar where: the place where the other locks and writes go now.
+    :ivar where: the current place of the other locks and writes.
     :ivar ends: the places whose transaction a ``text("COMMIT")`` ends.
     """
 
@@ -76,7 +76,7 @@ class Axis:
     ends: Callable[[World, Any], Collection[Place]] = _one
 
     def _repr_pretty_(self, printer: Any, _cycle: object) -> None:
-        """Print the name in hypothesis's account of a failure."""
+        """Print the name in hypothesis's report of a failure."""
         printer.text(self.name)
 
 
@@ -85,7 +85,7 @@ PLAIN = Axis("plain", locks=LOCKS, writes=WRITES, free=FREE)
 
 @cache
 def together(stage: Axis, *additions: Axis) -> Axis:
-    """Return all that these axes have: the first says where the rows are."""
+    """Return these axes combined; the first decides where the rows are."""
     axes = tuple(dict.fromkeys((PLAIN, stage, *additions)))
     added: dict[str, Any] = {
         kind: {
@@ -116,7 +116,7 @@ def _sets_level(text: str) -> Turn:
     def turn(scenario: Any, _: int) -> None:
         try:
             scenario.session.execute(sa.text(text))
-        except DBAPIError:  # SQLite; or a statement has run before
+        except DBAPIError:  # SQLite, or an earlier statement in the transaction
             scenario.roll_back()
 
     return turn
@@ -165,10 +165,10 @@ FOREIGN_END = Axis(
 def _forks(child: Callable[[Any, int], object], *, refused: bool) -> Turn:
     def turn(scenario: Any, doc: int) -> None:
         if not scenario.session.in_transaction():
-            return  # the connections of the pool are the program's to dispose
+            return  # the program disposes of the pool's connections
         scenario.session.connection()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: none holds a lock
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads: none holds a lock
             process = os.fork()
         if not process:
             _run(scenario.session, doc, child, refused=refused)
@@ -180,10 +180,10 @@ def _forks(child: Callable[[Any, int], object], *, refused: bool) -> Turn:
 
 
 def _run(session: Any, doc: int, child: Callable[[Any, int], object], *, refused: bool) -> None:
-    """Run the child, and leave it at once: 1 stands for a use that was not refused."""
+    """Run the child, and exit at once: status 1 means that the session did not refuse a use."""
     status = 2
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    faulthandler.register(signal.SIGALRM, chain=True)  # a child that hangs says where, and ends
+    faulthandler.register(signal.SIGALRM, chain=True)  # a hanging child says where, and ends
     signal.alarm(_CHILD_SECONDS)
     try:
         child(session, doc)

@@ -34,12 +34,12 @@ _CURRENT = {"postgresql": "SELECT current_schema()"}
 
 
 def _open(world: World) -> LockingSession:
-    world.both_schemas.dispose()  # SET search_path stays on the pooled connection
+    world.both_schemas.dispose()  # SET search_path would persist on the pooled connection
     return LockingSession(world.both_schemas)
 
 
 def _where(world: World, session: LockingSession) -> Place:
-    """Ask the connection, past SQLAlchemy: the library does not see it."""
+    """Ask the connection without SQLAlchemy, so that the library does not see it."""
     if not session.in_transaction() and _WENT not in session.info:
         maps = session.get_bind().get_execution_options()
         return world.there if "schema_translate_map" in maps else world.here
@@ -70,14 +70,14 @@ def _maps_connection(scenario: Any, _: int) -> None:
 
 def _binds(options: dict[str, Any]) -> Turn:
     def turn(scenario: Any, _: int) -> None:
-        scenario.commit()  # SQLAlchemy does not let two engines share the connection
+        scenario.commit()  # two engines cannot share the connection in SQLAlchemy
         scenario.session.bind = scenario.world.both_schemas.execution_options(**options)
 
     return turn
 
 
 def _naming(how: Callable[[LockingSession], dict[str, Any]]) -> dict[str, Any]:
-    """Return the locks and writes whose statement names the second place itself."""
+    """Return the locks and writes whose statements name the second place themselves."""
     locks: dict[str, Action] = {
         "there set": lambda s, doc: s.scalars(
             s.entity_set(Order, FOR_UPDATE).where(Order.id == doc), **how(s)
@@ -107,7 +107,8 @@ def _naming(how: Callable[[LockingSession], dict[str, Any]]) -> dict[str, Any]:
     return {"locks": locks, "writes": writes, "there": frozenset(locks) | frozenset(writes)}
 
 
-#: SQLAlchemy has no map for a table(); a schema that a statement names itself is another one, as docs/limits.md says.
+#: SQLAlchemy does not map a table(); a schema named in a statement is a different schema, as
+#: docs/limits.md explains.
 MAPPED_SCHEMA = Axis(
     "a second schema by a map",
     turns={
@@ -152,7 +153,7 @@ def _bound(world: World, session: LockingSession) -> Place:
 def _goes(number: int) -> Turn:
     def turn(scenario: Any, _: int) -> None:
         scenario.session.bind = scenario.session.info[_ENGINES][number]
-        scenario.session.expire_all()  # one object cannot be the rows of two databases
+        scenario.session.expire_all()  # one object cannot represent rows of two databases
 
     return turn
 
@@ -170,17 +171,17 @@ SECOND_ENGINE = Axis(
 
 
 class _Routing(LockingSession):
-    """As SQLAlchemy's documentation has it; this replica never catches up."""
+    """Routes as in SQLAlchemy's documentation; this replica never catches up."""
 
     def get_bind(self, mapper: Any = None, *, clause: Any = None, **_: Any) -> Any:
-        """Return the primary for a flush and a statement that writes."""
+        """Return the primary for a flush and for a statement that writes."""
         writes = self._flushing or isinstance(clause, sa.Update | sa.Delete | sa.Insert)
         return self.info[_ENGINES][0 if writes else 1]
 
 
 REPLICA = Axis(
     "a replica",
-    without=OUTSIDE | {"inserts"},  # the replica has no new document
+    without=OUTSIDE | {"inserts"},  # the replica lacks the new document
     open=lambda world: _open_both(world, _Routing),
     ends=lambda *_: (),  # a text("COMMIT") goes to the replica
 )
@@ -208,7 +209,7 @@ ORDERS_LIGHT, LINES_LIGHT = _light(ORDERS), _light(LINES)
 
 
 def _named(session: LockingSession, table: Any) -> Any:
-    """Return the table with the name of its schema, where the session writes: a replica has another."""
+    """Return the table with the schema that the session writes to: a replica has another schema."""
     primary = session.connection({"clause": sa.update(table)})
     return _light(table, primary.dialect.default_schema_name)
 
@@ -239,7 +240,7 @@ def _update_named(session: LockingSession, doc: int) -> Any:
 
 
 def _update_of_order(session: LockingSession, doc: int) -> Any:
-    """Count up the line of this key and of this document."""
+    """Increment the counter of the line with this key and this document."""
     line = plus_one(LINES_COPY, LINES_COPY.c, 10 * doc)
     return session.execute(line.where(LINES_COPY.c.order_id == doc))
 
@@ -317,7 +318,7 @@ def _of_alias(session: LockingSession, doc: int) -> Any:
 
 
 def _of_constant(session: LockingSession, doc: int) -> None:
-    """Lock a row that is not returned: its object is read again, though nothing is held."""
+    """Lock a row without returning it: the session reads its object again, though it holds no document."""
     of_id = sa.select(sa.literal(1)).select_from(Order).where(Order.id == doc)
     session.execute(of_id.with_for_update()).all()
     order = session.identity_map.get(sa.inspect(Order).identity_key_from_primary_key((doc,)))
@@ -333,7 +334,7 @@ def _query_get(session: LockingSession, doc: int) -> Any:
 
 
 def _reads_in_part(scenario: Any, _: int) -> None:
-    """Read all but the counter; without its version SQLAlchemy's own refresh(with_for_update=) fails."""
+    """Read all columns except the counter; without the version, SQLAlchemy's own refresh(with_for_update=) fails."""
     in_part = load_only(Order.id, Order.version)
     scenario.kept += scenario.session.scalars(sa.select(Order).options(in_part))
 

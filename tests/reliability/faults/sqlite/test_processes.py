@@ -49,9 +49,9 @@ pytestmark = [pytest.mark.soak, pytest.mark.databases("sqlite")]
 
 
 def verify(path: Path, log: Log, row: Row) -> Found:
-    """Fail if anything is wrong; what was found is in the table in any case.
+    """Fail if anything is wrong; the table records the findings in any case.
 
-    Nobody else has the file open: the first statement rolls a hot journal back, and would be
+    Nobody else has the file open: the first statement rolls back a hot journal, and would be
     refused if anything were locked.
     """
     wrong = _damage(path)
@@ -88,7 +88,7 @@ def _damage(path: Path) -> list[str]:
 
 
 def journal_of(path: Path) -> Path:
-    """The rollback journal, which is there while a transaction writes, or after its death."""
+    """The rollback journal, which exists while a transaction writes, or after it was killed."""
     return path.with_name(f"{path.name}-journal")
 
 
@@ -98,7 +98,7 @@ def journal_of(path: Path) -> Path:
 
 @dataclass
 class File:
-    """The file, and the logs of all who have written it."""
+    """The file, and the logs of all processes that wrote to it."""
 
     path: Path
     column: str
@@ -109,17 +109,15 @@ class File:
 
     @property
     def written_ahead(self) -> bool:
-        """Return whether it is in WAL mode."""
         return self.column == "sqlite"
 
     @property
     def writes_first(self) -> Path:
-        """The file that a COMMIT writes first, beside the database."""
+        """The file next to the database that a COMMIT writes first."""
         return self.path.with_name(f"{self.path.name}-wal") if self.written_ahead else self.journal
 
     @property
     def journal(self) -> Path:
-        """The rollback journal."""
         return journal_of(self.path)
 
     def whose(self) -> tuple[Path, Path, int]:
@@ -130,11 +128,10 @@ class File:
         return self.path, self.logs[-1], number
 
     def row(self, fault: str) -> Row:
-        """Return the row of this fault in the table."""
         return self.reliability.row(fault, self.column)
 
     def verify(self, row: Row) -> int:
-        """Compare the file with the logs; return how many updates were acknowledged."""
+        """Compare the file with the logs; return the number of acknowledged updates."""
         log = read_logs(self.logs)
         found = verify(self.path, log, row)
         row.acknowledged += found.acknowledged - self._acknowledged
@@ -145,7 +142,6 @@ class File:
 
 @pytest.fixture
 def file(database: Database, reliability: Reliability) -> File:
-    """Make the file."""
     engine = database.engine()
     database.create(Base.metadata)
     with engine.begin() as connection:
@@ -159,40 +155,40 @@ def file(database: Database, reliability: Reliability) -> File:
 # --------------------------------------------------------------------------------------------------
 # Starts child processes, and kills them.
 
-# Each is forked from one process that has imported everything, and has done nothing else.
+# They fork from one process, which imported everything and did nothing else.
 _START = multiprocessing.get_context("forkserver")
 _START.set_forkserver_preload(["tests.reliability.faults.sqlite.worker"])
 
 
 @dataclass
 class Child:
-    """A process, and the pipe on which it tells how far it is."""
+    """A process, and the pipe on which it reports its progress."""
 
     process: BaseProcess
     pipe: Pipe
 
     def wait_for_reports(self, times: int = 1) -> None:
-        """Wait until it has reported something so many times."""
+        """Wait for this number of reports."""
         for _ in range(times):
             assert self.pipe.poll(PATIENCE), f"{self.process} says nothing"
             self.pipe.recv_bytes()
 
     def kill(self) -> None:
-        """Kill it at once, and wait until it is gone."""
+        """Kill it at once, and wait for its end."""
         assert self.process.pid is not None
         if self.process.is_alive():
             os.kill(self.process.pid, signal.SIGKILL)
         self.ended()
 
     def ended(self) -> int | None:
-        """Wait for its end; return its exit code, that of a signal negative."""
+        """Wait for its end; return its exit code, negative for a signal."""
         self.process.join(PATIENCE)
         return self.process.exitcode
 
 
 @contextmanager
 def started(main: Callable[..., None], *arguments: Any) -> Iterator[Child]:
-    """Start a process that is killed in the end, if it is alive."""
+    """Start a process; kill it at the end if it is still alive."""
     ours, theirs = _START.Pipe()
     process = _START.Process(target=main, args=(*arguments, theirs), daemon=True)
     process.start()
@@ -206,7 +202,7 @@ def started(main: Callable[..., None], *arguments: Any) -> Iterator[Child]:
 
 
 def wait_a_moment(chance: random.Random) -> None:
-    """Let 0 to 3 ms pass: so the process is killed anywhere in its commit, or just behind it."""
+    """Pause for 0 to 3 ms, so that the kill hits any point of the commit, or just after it."""
     end = time.perf_counter() + chance.random() * 0.003
     while time.perf_counter() < end:
         pass
@@ -229,7 +225,7 @@ def test_two_processes_are_killed_in_or_about_a_commit(file: File, soak: Soak) -
             victim.wait_for_reports(chance.randint(1, 6))
             wait_a_moment(chance)
             victim.kill()
-            other.wait_for_reports(2)  # who is not kept from going on
+            other.wait_for_reports(2)  # the other process continues unhindered
             wait_a_moment(chance)
         row.injected += 2
         acknowledged = file.verify(row)
@@ -248,14 +244,14 @@ Enter = Callable[[str], Actor[LockingSession]]
 
 
 class Elsewhere:
-    """An actor in another process, as far as wait_until_blocked() looks at the holder."""
+    """An actor in another process, with the members that wait_until_blocked() needs of a holder."""
 
     def connection_ids(self) -> frozenset[int]:
         return frozenset({0})
 
 
 def add_one(session: LockingSession) -> int:
-    """Lock a folder, however long it takes, and change it; return what it was."""
+    """Lock a folder, however long it takes, and change it; return its old value."""
     folder = session.get_document(Folder, 1, ForUpdate, lock_timeout=60)
     assert folder is not None
     before = folder.total
@@ -324,7 +320,7 @@ IN_A_PAGE = 100
 
 
 def commit_something(file: File) -> None:
-    """Let a process make a change, and end."""
+    """Run a process that makes a change and ends."""
     with started(change_once, *file.whose(), "get_entity", no_further) as child:
         assert child.ended() == 0
 
@@ -352,7 +348,7 @@ def test_after_the_commit_and_before_anybody_knows(file: File) -> None:
     row = file.row("a process killed behind its COMMIT")
     row.injected += 1
     assert file.verify(row) == 1
-    assert len(marks_in(file)) == 3  # of the first a folder, of the second two
+    assert len(marks_in(file)) == 3  # one folder by the first, two by the second
 
 
 @pytest.mark.timeout(1800)
@@ -364,7 +360,7 @@ def test_when_a_part_is_in_the_file_already(file: File) -> None:
         child.wait_for_reports()
     written = file.writes_first if file.written_ahead else file.path
     assert written.stat().st_size > 20 * PAGE
-    assert file.writes_first.stat().st_size > PAGE  # in journal mode: what the pages were, hot
+    assert file.writes_first.stat().st_size > PAGE  # in journal mode: the old pages, hot
     row = file.row("a process killed with half of its changes in the file")
     row.injected += 1
     assert file.verify(row) == 1
@@ -377,7 +373,7 @@ def test_without_a_journal_it_is_found_broken(file: File) -> None:
     with started(hold_much_without_a_journal, *file.whose()) as child:
         child.wait_for_reports()
     with pytest.raises(AssertionError, match=r"integrity_check|total|never to be"):
-        file.verify(Row("", ""))  # not in the table: nobody promises it
+        file.verify(Row("", ""))  # not in the table: SQLite does not promise it
 
 
 @pytest.mark.timeout(1800)
@@ -393,12 +389,12 @@ def test_in_the_midst_of_the_commit(file: File, soak: Soak) -> None:
             row.injected += 1
             file.verify(row)
         assert died
-        assert file.verify(row) == before + 1  # of the last, who wrote no further than that
+        assert file.verify(row) == before + 1  # by the last process, which never reached its place
         soak.progress(f"{file.column}: killed at {died} places of a COMMIT, {way}")
 
 
 def dies_writing(file: File, way: str, place: int) -> bool:
-    """Let a process commit a change, unless it comes to this place; return whether it has."""
+    """Run a process that commits a change unless it reaches this place; return whether it does."""
     die = DieWriting(place, file.writes_first if file.written_ahead else None)
     with started(change_once, *file.whose(), way, die) as child:
         code = child.ended()

@@ -1,4 +1,4 @@
-"""The log of a process that is going to be killed: on disk, each line before it counts."""
+"""The log of a process that will be killed: each line is on disk before it counts."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tests.reliability.history.record import Outcome, Transaction
 
 
 class WrittenLog(Log):
-    """A log that is in a file as well.
+    """A log that a file records too.
 
-    :param first: the number of the first attempt; those of another process are others.
+    :param first: the number of the first attempt; other processes use other numbers.
     """
 
     def __init__(self, path: Path, first: int) -> None:
@@ -36,17 +36,14 @@ class WrittenLog(Log):
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def means(self, attempt: Attempt) -> None:
-        """Write what is about to be committed."""
         self._write(number=attempt.number, update=attempt.update, marks=attempt.marks)
 
     def acknowledge(self, attempt: Attempt) -> None:
-        """Write that it is committed."""
         if attempt.update:
             self._write(acknowledged=attempt.number)
         super().acknowledge(attempt)
 
     def reached_client(self, error: BaseException, *injected: type[BaseException]) -> None:
-        """Write which error it was."""
         self._write(error=type(error).__name__, typed=is_typed(error), text=repr(error))
         super().reached_client(error, *injected)
 
@@ -56,7 +53,7 @@ class WrittenLog(Log):
 
 
 def read_logs(paths: Iterable[Path]) -> Log:
-    """Put the logs of all processes together; what is not acknowledged may be committed or not."""
+    """Combine the logs of all processes; unacknowledged changes may be committed or not."""
     log = Log()
     attempts: dict[int, Attempt] = {}
     for path in paths:
@@ -76,7 +73,7 @@ def read_logs(paths: Iterable[Path]) -> Log:
 
 def _meant(reported: dict[str, Any]) -> Attempt:
     number = reported["number"]
-    # All at the same time: the processes have no clock in common.
+    # All at the same time: the processes share no clock.
     transaction = Transaction(number, began=0, ended=1, outcome=Outcome.UNKNOWN)
     marks = {int(folder): delta for folder, delta in reported["marks"].items()}
     return Attempt(number, reported["update"], transaction, marks, commit_sent=True)
@@ -88,7 +85,7 @@ def _meant(reported: dict[str, Any]) -> Attempt:
 # It tells the test on a pipe how far it is, and then waits on it for its end where it is to die at
 # a certain point.
 
-#: Of a process; more than it ever needs.
+#: For each process; more than it ever needs.
 ATTEMPTS = 1_000_000
 
 LOCK_TIMEOUT = 20.0
@@ -102,7 +99,7 @@ _PAUSE = 0.002
 
 
 def change_folders(path: Path, log_path: Path, number: int, pipe: Pipe) -> None:
-    """Change folders for ever; tell when a COMMIT is about to be sent."""
+    """Change folders forever; report when a COMMIT is about to be sent."""
     desk, engine = _open(path, log_path, number)
     event.listen(engine, "commit", lambda _: pipe.send_bytes(b"commit"))
     while True:
@@ -111,14 +108,14 @@ def change_folders(path: Path, log_path: Path, number: int, pipe: Pipe) -> None:
 
 
 def change_once(path: Path, log_path: Path, number: int, way: str, at: At, pipe: Pipe) -> None:
-    """Make one change, and go to ``at`` when its COMMIT is about to be sent."""
+    """Make one change, and call ``at`` when its COMMIT is about to be sent."""
     desk, engine = _open(path, log_path, number)
     event.listen(engine, "commit", lambda _: at(pipe))
     take(desk, way)
 
 
 def change_and_be_silent(path: Path, log_path: Path, number: int, pipe: Pipe) -> None:
-    """Make one change, whose COMMIT returns, and is never acknowledged."""
+    """Make one change, whose COMMIT returns, and never acknowledge it."""
     desk, engine = _open(path, log_path, number)
     event.listen(desk.factory, "after_commit", lambda _: stop_there(pipe))
     take(desk, "get_documents")
@@ -126,13 +123,13 @@ def change_and_be_silent(path: Path, log_path: Path, number: int, pipe: Pipe) ->
 
 
 def hold_much(path: Path, log_path: Path, number: int, pipe: Pipe) -> None:
-    """Lock all folders, and change so much that it does not fit in the cache any more."""
+    """Lock all folders, and change more than the cache can hold."""
     _, engine = _open(path, log_path, number)
     _hold_much(engine, pipe)
 
 
 def hold_much_without_a_journal(path: Path, log_path: Path, number: int, pipe: Pipe) -> None:
-    """The same, in the one way in which SQLite does not promise to survive it."""
+    """Do the same in the one mode that SQLite does not promise to survive."""
     _, engine = _open(path, log_path, number)
     event.listen(engine, "connect", _have_no_journal)
     _hold_much(engine, pipe)
@@ -152,7 +149,7 @@ def _hold_much(engine: sa.Engine, pipe: Pipe) -> None:
 
 
 def hold(path: Path, how: str, pipe: Pipe) -> None:
-    """Hold the file, as another program does that knows nothing of this library."""
+    """Hold the file, like a program without this library."""
     engine = sa.create_engine(f"sqlite:///{path}")
     with engine.connect() as connection:
         connection.exec_driver_sql(f"BEGIN {how}")
@@ -160,18 +157,18 @@ def hold(path: Path, how: str, pipe: Pipe) -> None:
 
 
 def stop_there(pipe: Pipe) -> None:
-    """Tell, and wait for the end."""
+    """Report, and wait for the kill."""
     pipe.send_bytes(b"there")
     pipe.recv_bytes()
 
 
 class DieWriting:
-    """Let the process die by the first byte that it writes behind this place, in any file.
+    """Make the process die at the first byte that it writes after this place, in any file.
 
-    The system kills it by SIGXFSZ, in the midst of the write: so it can be given the place where it dies, and
-    neither process nor driver can do anything about it.
+    The system kills it with SIGXFSZ in the middle of the write: this sets the exact place, and
+    neither process nor driver can prevent it.
 
-    :param file: whose present length is added, if it is there.
+    :param file: add its current length, if it exists.
     """
 
     def __init__(self, place: int, file: Path | None = None) -> None:
