@@ -1,4 +1,4 @@
-"""The cure of each finding: first in plain SQLAlchemy, then with this library."""
+"""The cure for each finding: first in plain SQLAlchemy, then with this library."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def stale_after_lock(name: str, locked: str) -> str:
 
 
 def lock_without_effect() -> str:
-    """Return the cure for a lock that the database does not get."""
+    """Return the cure for a lock that never reaches the database."""
     return (
         "lock in a transaction, not in AUTOCOMMIT; on SQLite, begin it with BEGIN IMMEDIATE; on SQL Server, "
         f'add with_hint(table, "WITH (UPDLOCK, ROWLOCK)"). {_OURS}: a LockingSession makes the lock real or '
@@ -85,9 +85,9 @@ def idle_transaction(place: str) -> str:
 
 
 def check_then_insert(name: str, columns: str) -> str:
-    """Return the cure for a row that is inserted because none was found.
+    """Return the cure for a row that is inserted because a search found none.
 
-    :param columns: those that the SELECT compares, separated by commas; empty if it compares none.
+    :param columns: the columns that the SELECT compares, separated by commas; may be empty.
     """
     if not columns:
         return (
@@ -103,7 +103,7 @@ def check_then_insert(name: str, columns: str) -> str:
 
 
 def capacity(read: str) -> str:
-    """Return the cure for a row that is inserted while there are few enough."""
+    """Return the cure for a row that is inserted because a count was low enough."""
     return (
         f"lock the row that they belong to before {read}, with_for_update(), so that others wait with "
         f"their count. {_OURS}: session.get_one_entity(Parent, ident, LockOptions.ForUpdate)"
@@ -113,7 +113,8 @@ def capacity(read: str) -> str:
 def max_plus_one(read: str, columns: str) -> str:
     """Return the cure for a number that is computed from existing ones.
 
-    :param columns: the columns that make the number unique, and its own, separated by commas.
+    :param columns: the columns that make the number unique, and the number's own column, separated
+        by commas.
     """
     return (
         f"lock the row that they belong to before {read}, with_for_update(); or add "

@@ -1,4 +1,4 @@
-"""The course of events that a finding warns about, as a table of two columns."""
+"""The sequence of events that a finding warns about, as a table of two columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 Story = Sequence[tuple[str, str]]
 """Each step: the transaction that takes it, "first" or "second", and its action.
 
-``{0}`` is the first of the finding's lines, ``{-1}`` the last, and so on.
+``{0}`` stands for the first of the finding's lines, ``{-1}`` for the last, and so on.
 """
 
 FIRST: Final = "first"
