@@ -13,9 +13,9 @@ def lost_update(name: str, attributes: str, read: str, *, computed: bool) -> str
 
     :param computed: the new value is computed from the old one.
     """
-    lock = f"lock the row where it is read, at {read}: {_get(name)}, or .with_for_update() at a select()"
+    lock = f"lock the row when you read it, at {read}: {_get(name)}, or add .with_for_update() to the select()"
     attribute = attributes.partition(", ")[0]
-    relative = f"or, for a sum, compute it in the UPDATE: update({name}).values({attribute}={name}.{attribute} + 1); "
+    relative = f"or, for a counter, compute it in the UPDATE: update({name}).values({attribute}={name}.{attribute} + 1); "
     return (
         f"{lock}; {relative if computed else ''}or give {name} a version_id_col, so that the second "
         f"writer fails. {_OURS}: session.get_one_entity({name}, ident, LockOptions.ForUpdate)"
@@ -30,7 +30,7 @@ def detail_without_header(header: str, part: str, place: str, *, is_mapped: bool
     needs = "" if is_mapped else f" (class {header} needs the relationship {part})"
     return (
         f"lock the header first, before {place}: {_get(header)}. {_OURS}: "
-        f'@document(parts=("{part}",)) at class {header}{needs}, and '
+        f'@document(parts=("{part}",)) on class {header}{needs}, and '
         f"with session.locked_document({header}, ident)"
     )
 
@@ -41,10 +41,10 @@ def lock_order(names: Sequence[str]) -> str:
     if len(set(names)) > 1:
         return (
             f"lock in one order everywhere: {order}. "
-            f"{_OURS}: LockingSession(engine, lock_order=({order})) refuses others"
+            f"{_OURS}: LockingSession(engine, lock_order=({order})) rejects any other order"
         )
     return (
-        f"lock all rows in the order of their keys, before the first is written: select({order})"
+        f"lock all rows in the order of their keys, before you write the first: select({order})"
         f".where({order}.id.in_(idents)).order_by({order}.id).with_for_update(). "
         f"{_OURS}: session.get_entities({order}, idents, LockOptions.ForUpdate) sorts them"
     )
@@ -91,13 +91,13 @@ def check_then_insert(name: str, columns: str) -> str:
     """
     if not columns:
         return (
-            f"give the only {name} a fixed primary key, and take an IntegrityError for the row that is "
-            f"there. {_OURS}: session.get_or_create_entity({name}, ident)"
+            f"give the only {name} a fixed primary key, and treat an IntegrityError as proof that the row "
+            f"exists. {_OURS}: session.get_or_create_entity({name}, ident)"
         )
     values = ", ".join(f'"{one}": ...' for one in columns.split(", "))
     return (
-        f"add UniqueConstraint({_quoted(columns)}) to the table of {name}, and take an IntegrityError "
-        f"for the row that is there. {_OURS}: with the constraint, "
+        f"add UniqueConstraint({_quoted(columns)}) to the table of {name}, and treat an IntegrityError "
+        f"as proof that the row exists. {_OURS}: with the constraint, "
         f"session.get_or_create_entity({name}, {{{values}}})"
     )
 
@@ -105,8 +105,8 @@ def check_then_insert(name: str, columns: str) -> str:
 def capacity(read: str) -> str:
     """Return the cure for a row that is inserted because a count was low enough."""
     return (
-        f"lock the row that they belong to before {read}, with_for_update(), so that others wait with "
-        f"their count. {_OURS}: session.get_one_entity(Parent, ident, LockOptions.ForUpdate)"
+        f"lock the parent row with with_for_update() before {read}, so that other transactions wait "
+        f"before they count. {_OURS}: session.get_one_entity(Parent, ident, LockOptions.ForUpdate)"
     )
 
 
@@ -117,10 +117,10 @@ def max_plus_one(read: str, columns: str) -> str:
         by commas.
     """
     return (
-        f"lock the row that they belong to before {read}, with_for_update(); or add "
-        f"UniqueConstraint({_quoted(columns)}) and try again after an IntegrityError. "
+        f"lock the parent row with with_for_update() before {read}; or add "
+        f"UniqueConstraint({_quoted(columns)}) and retry after an IntegrityError. "
         f"{_OURS}: session.get_one_entity(Parent, ident, LockOptions.ForUpdate), or "
-        "session.lock_key(name) where there is no such row"
+        "session.lock_key(name) if there is no parent row"
     )
 
 

@@ -23,14 +23,14 @@ from .stories import FIRST, story_of
 Severity = Literal["error", "warning"]
 
 CODES: Final[Mapping[str, str]] = {
-    "lost-update": "A row is read without a lock, and written with what was computed from it",
-    "detail-without-header": "A detail is written without the lock of its header, which others take",
+    "lost-update": "A row is read without a lock, then written with a value computed from it",
+    "detail-without-header": "A detail is written without the lock on its header, which other code takes",
     "lock-order-cycle": "Transactions lock the same rows or tables in different orders",
-    "lock-without-effect": "A lock is asked for, and the SQL that is sent does not lock",
-    "stale-after-lock": "A row is locked, and its object keeps the values from before the lock",
-    "check-then-insert": "A row is inserted because none was found, and nothing keeps out a second one",
-    "capacity": "A row is inserted because the others were counted, and others count them too",
-    "max-plus-one": "A number is computed from the greatest or the count, and nothing keeps out a second one",
+    "lock-without-effect": "The program requests a lock, but the SQL that is sent takes none",
+    "stale-after-lock": "A row is locked, but its object keeps the values from before the lock",
+    "check-then-insert": "A row is inserted because a search found none, and nothing prevents a duplicate",
+    "capacity": "A row is inserted after a count, and concurrent transactions get the same count",
+    "max-plus-one": "A number is computed from the maximum or the count, and nothing prevents a duplicate",
     "long-hold": "A lock is held while no statement runs",
     "idle-transaction": "A transaction is open while no statement runs",
 }
@@ -39,7 +39,7 @@ CODES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """A place of the program that needs a lock, or uses one wrongly.
+    """A place in the program that needs a lock, or uses a lock incorrectly.
 
     :ivar code: ``"lost-update"``, ``"detail-without-header"``, ``"lock-order-cycle"``,
         :ivar severity: ``"error"``, or ``"warning"`` for possible findings and for the last two codes.

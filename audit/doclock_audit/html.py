@@ -102,5 +102,5 @@ def _story(finding: AuditFinding, paths: Paths) -> Iterator[str]:
             else f"<tr><td></td><td>{_text(text)}</td></tr>"
             for who, text in steps
         )
-        yield "<p>Two transactions at once:</p>"
+        yield "<p>Two concurrent transactions:</p>"
         yield f"<table><tr><th>first</th><th>second</th></tr>{''.join(rows)}</table>"

@@ -233,12 +233,12 @@ class InsertRace(Rule):
 
 
 _MESSAGES: Final = {
-    "check-then-insert": "{inserted} inserts a row of {name} because {read} has found none{of}, and no "
-    "unique constraint or index of the table keeps out a second one; two transactions at once insert two",
-    "capacity": "{inserted} inserts a row of {name} as long as {read} counts few enough{of}; two "
-    "transactions at once count the same, and insert one too many",
+    "check-then-insert": "{inserted} inserts a row of {name} because {read} found none{of}, and no "
+    "unique constraint or index prevents a second one; two concurrent transactions insert two",
+    "capacity": "{inserted} inserts a row of {name} while {read} counts few enough{of}; two "
+    "concurrent transactions get the same count, and insert one row too many",
     "max-plus-one": "{name}.{column} is computed from the rows{of} that {read} reads, and {inserted} "
-    "inserts it; two transactions at once give the same number twice",
+    "inserts it; two concurrent transactions compute the same number",
 }
 
 

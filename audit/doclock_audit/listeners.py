@@ -184,9 +184,9 @@ class Listeners:
             return  # the transaction already has the lock that the SQL lacks
         database = connection.dialect.name
         if not sent.locks:
-            reason = "the SQL that is sent has no lock in it"
+            reason = "the SQL that is sent takes no lock"
         elif commits_each_statement(connection):
-            reason = "the connection commits each statement, which ends the lock"
+            reason = "the connection commits each statement, which releases the lock"
         else:
             return
         self._watched.rules.effects.without_effect(transaction, sent, database, reason, here())

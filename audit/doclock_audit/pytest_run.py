@@ -27,7 +27,9 @@ class RunAudit:
         """
         file, html = config.getoption("doclock_audit"), config.getoption("doclock_audit_html")
         if file and Path(file).suffix not in _SUFFIXES:
-            raise pytest.UsageError(f"--doclock-audit={file}: the name ends with .json or .sarif")
+            raise pytest.UsageError(
+                f"--doclock-audit={file}: the name must end with .json or .sarif"
+            )
         self._files = {file: Path(file or "").suffix, html: ".html"}
         self._folder = config.invocation_params.dir
         if not hasattr(config, "workerinput"):  # a pytest-xdist worker writes no file

@@ -235,9 +235,9 @@ class LostUpdate(Rule):
             count, names = found.pop(""), ", ".join(found)
             what = f"{read} reads the row without a lock, {assigned} writes it"
             if certain:
-                message = f"{name}.{names} is computed from what was read: {what}; of two transactions at once, one change is lost"
+                message = f"{name}.{names} is computed from an unlocked read: {what}; of two concurrent transactions, one loses its change"
             else:
-                message = f"{name}.{names} is replaced: {what}; what another transaction has written in between is lost"
+                message = f"{name}.{names} is overwritten: {what}; a change that another transaction makes in between is lost"
             cure = cures.lost_update(name, names, read, computed=certain)
             yield self._finding(certain, message, (read, assigned, flushed), cure, count)
 
@@ -330,8 +330,8 @@ class DetailWithoutHeader(Rule):
         other = max(locked, key=lambda one: locked[one])
         part = pair.collection or f"{detail.lower()}s"
         message = (
-            f"{place} writes {detail} without the lock of its {header}, which {other} takes before "
-            f"it writes {detail}"
+            f"{place} writes {detail} without the lock on its {header}; {other} takes that lock "
+            f"before it writes {detail}"
         )
         is_mapped = pair.collection is not None
         cure = cures.detail_without_header(header, part, place, is_mapped=is_mapped)
@@ -365,8 +365,8 @@ class StaleAfterLock(Rule):
             name = short_name(entity)
             then = "and is then written" if certain else "until it is refreshed"
             message = (
-                f"{name} keeps the values that {before} has read, {then}: {locked} locks its row, but "
-                "SQLAlchemy does not refresh an object that is loaded"
+                f"{name} keeps the values that {before} read, {then}: {locked} locks its row, but "
+                "SQLAlchemy does not refresh a loaded object"
             )
             cure = cures.stale_after_lock(name, locked)
             yield self._finding(certain, message, (before, locked), cure, count)
@@ -439,10 +439,10 @@ class LongHold(Rule):
             locked, place, where = key
             seconds = f"up to {self._longest[key]:.1f} s while no statement runs, {where} {place}"
             if locked:
-                message = f"the lock that {locked} has taken is held for {seconds}"
+                message = f"the lock taken at {locked} is held for {seconds}"
                 cure = cures.long_hold(locked)
             else:
-                message = f"a transaction is open for {seconds}"
+                message = f"a transaction stays open for {seconds}"
                 cure = cures.idle_transaction(place)
             sites = (locked, place) if locked else (place,)
             found = replace(self._finding(True, message, sites, cure, count), severity="warning")

@@ -137,15 +137,15 @@ class Audit:
         lines = ["{}, {} in {} of {}".format(*(_counted(n, noun) for noun, n in counts.items()))]
         if not self.statements:
             lines.append(
-                "no statement was seen: the program has sent none by SQLAlchemy, or another process did"
+                "no statement was seen: the program sent none through SQLAlchemy, or another process sent them"
             )
         if left_out:
             lines.append(
-                f"{_counted(left_out, 'observation')} had no room, so findings may be missing"
+                f"{_counted(left_out, 'observation')} exceeded the limits, so findings might be missing"
             )
         if times:
             lines.append(
-                f"the audit failed {_counted(times, 'time')}, so findings may be missing; the first:"
+                f"the audit failed {_counted(times, 'time')}, so findings might be missing; the first error:"
             )
             lines.append(first)
         return lines

@@ -85,7 +85,7 @@ def test_the_table_at_the_end(run: pytest.Pytester) -> None:
     places = [f"shop.py:{WRITTEN + line}" for line in (-1, 0, 1)]
     assert [read, written, flushed] == [f"{places[0]},", f"{places[1]},", places[2]]
     result.stdout.fnmatch_lines(
-        ["*cure: lock the row where it is read, at shop.py:*", "1 error, 0 warnings in *"]
+        ["*cure: lock the row when you read it, at shop.py:*", "1 error, 0 warnings in *"]
     )
 
 
@@ -170,7 +170,7 @@ def test_a_file_of_another_format_is_refused(run: pytest.Pytester) -> None:
     run.makepyfile(TESTS)
     result = run.runpytest_subprocess("--doclock-audit=found.xml")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*the name ends with .json or .sarif*"])
+    result.stderr.fnmatch_lines(["*the name must end with .json or .sarif*"])
 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -272,8 +272,8 @@ def test_what_had_no_room_is_reported() -> None:
     audit.merge(json.loads(json.dumps(exported)))
     assert audit.report().splitlines() == [
         "0 errors, 0 warnings in 5 statements of 2 transactions",
-        "7 observations had no room, so findings may be missing",
-        "the audit failed 1 time, so findings may be missing; the first:",
+        "7 observations exceeded the limits, so findings might be missing",
+        "the audit failed 1 time, so findings might be missing; the first error:",
         "Traceback",
     ]
 

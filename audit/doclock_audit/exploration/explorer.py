@@ -115,7 +115,7 @@ def explore(
     check_functions(first=first, second=second, before=before)
     check_function("invariant", invariant, "of the two outcomes, or without arguments")
     if order is not None and not set(order) <= {"1", "2"}:
-        raise ValueError(f'order must consist of 1 and 2, as "1221", not {order!r}')
+        raise ValueError(f'order must consist of 1 and 2, such as "1221", not {order!r}')
     if orders < 1:
         raise ValueError(f"orders must be at least 1, not {orders!r}")
     explorer = Explorer(
@@ -233,7 +233,7 @@ class Explorer:
 
     def run_one(self, order: str) -> None:
         """Run this order."""
-        self._reasons["one order was asked for"] = None
+        self._reasons["only one order was requested"] = None
         self._run(partial(_by_order, order))
 
     def result(self) -> Exploration:
@@ -270,7 +270,7 @@ class Explorer:
             step = scheduler.surprise
             self._reasons[
                 f"{short_sql(step.statement)!r} in {short_line(step.line)} waited for a statement "
-                f"with which it seems to have nothing in common; {_RUN_ALL}"
+                f"that seemed to share no table or row with it; {_RUN_ALL}"
             ] = None
         self._count(scheduler, outcomes)
         self._judge(scheduler, outcomes)
@@ -295,9 +295,9 @@ class Explorer:
             of_function = any(raised is one.error for one in outcomes)
             if not isinstance(raised, AssertionError) and not of_function:
                 raise RuntimeError(
-                    f'the invariant failed after order "{order}" with {type(raised).__name__}: {raised}. It says '
-                    "nothing about the two functions: an invariant raises AssertionError, or returns False, where "
-                    "the data are wrong; the error of an outcome may come out of it too"
+                    f'the invariant failed after order "{order}" with {type(raised).__name__}: {raised}. This says '
+                    "nothing about the two functions. If the data are wrong, the invariant must raise "
+                    "AssertionError or return False; it may also raise the error of an outcome"
                 ) from raised
             held, error = False, raised
         if held is None or held:

@@ -206,8 +206,8 @@ class Exploration:
             raise AssertionError(str(self)) from self.failures[0].error
         if self.unseen and not allow_unseen:
             raise AssertionError(
-                f"explore() does not see all that the functions do: {self.unseen}. Change this, or accept "
-                "it with check(allow_unseen=True)"
+                f"explore() does not see all statements of the functions: {self.unseen}. Change the functions, "
+                "or accept it with check(allow_unseen=True)"
             )
         if not self.complete:
             warnings.warn(str(self), RuntimeWarning, stacklevel=2)
@@ -217,7 +217,7 @@ class Exploration:
         failed = len(self.failures)
         head = f"the invariant did not hold in {failed} of {self.runs} orders ({every})"
         if self.waited or self.retried:
-            head += f"; one waited for the other in {self.waited} of them, and tried again in {self.retried}"
+            head += f"; a function waited for the other in {self.waited} of them, and tried again in {self.retried}"
         else:
             head += "; they never waited for each other, and never tried again"
         shown = "\n\n".join(

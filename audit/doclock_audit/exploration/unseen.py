@@ -88,8 +88,8 @@ class Unseen(Observer):
         """Return sentences that say why explore() might have missed an order."""
         blind = [_NAMES[number] for number, seen in sorted(self._ran.items()) if not seen]
         no_statement = (
-            f"no statement of {' and '.join(blind)} was seen on a table: the work is done out of sight, as in "
-            "another process or by a driver's own connection, or there is none"
+            f"no statement of {' and '.join(blind)} was seen on a table: the work happens in another "
+            "process or on a raw driver connection, or there is none"
         )
         return [*([no_statement] if blind else ()), *self._reasons.values()]
 
@@ -113,8 +113,8 @@ class Unseen(Observer):
         who = _NAMES[step.function]
         self._note(
             "parallel",
-            f"{who} sends statements in several threads or tasks at once, as {short_sql(step.statement)!r}"
-            f"{_at_line(step.line)}, whose order is not forced",
+            f"{who} sends statements in several threads or tasks at once, such as {short_sql(step.statement)!r}"
+            f"{_at_line(step.line)}; explore() cannot order them",
         )
 
     def note_shared(self, step: Step) -> None:
@@ -122,7 +122,7 @@ class Unseen(Observer):
         self._note(
             "shared",
             f"both functions use one connection{_at_line(step.line)}, and so one transaction, in which nothing "
-            "conflicts: bind the sessions to the engine, and use no StaticPool",
+            "conflicts: bind the sessions to the engine, and do not use StaticPool",
         )
 
     def note_step(self, participant: Participant) -> None:
@@ -144,7 +144,7 @@ class Unseen(Observer):
         who = _NAMES[participant.number]
         self._note(
             "raw",
-            f"{who} uses a raw connection{_at_line(line)}, whose statements are not seen",
+            f"{who} uses a raw connection{_at_line(line)}; explore() does not see its statements",
         )
 
     def note_audit_event(self, participant: Participant, event: str) -> None:
@@ -153,7 +153,7 @@ class Unseen(Observer):
             who = _NAMES[participant.number]
             self._note(
                 "process",
-                f"{who} starts another process{_at_line()}, whose statements are not seen",
+                f"{who} starts another process{_at_line()}; explore() does not see its statements",
             )
         elif not any(map(is_of_sqlalchemy, frames())):
             self.note_raw(participant, line_of_program())
