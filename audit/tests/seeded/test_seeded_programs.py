@@ -41,7 +41,7 @@ Program = Callable[..., None]
 _LEVEL = {name: {"isolation_level": "READ COMMITTED"} for name in ("mysql", "mariadb")}
 
 
-#: : Findings that depend on the purpose of the program.
+#: Findings that depend on the purpose of the program.
 _POSSIBLE: Mapping[Program, AbstractSet[str]] = {
     right.a_form_that_replaces_what_was_there: {"lost-update"},
     right.a_log_whose_rows_have_no_sum: {"detail-without-header"},
@@ -59,7 +59,7 @@ _POSSIBLE: Mapping[Program, AbstractSet[str]] = {
 }
 
 
-#: : The first statement writes: it locks an SQLite file before reading it.
+#: The first statement writes: it locks an SQLite file before reading it.
 _BEHIND_A_WRITE: Final = (
     *(wrong.max_plus_one_by_the_insert, wrong.max_plus_one_by_a_value_of_an_object),
     *(wrong.max_plus_one_by_a_text_that_inserts, wrong.check_then_insert_where_not_exists),
@@ -133,7 +133,7 @@ def test_a_wrong_program_has_its_finding(
     assert others <= dropped(database), found.report()
 
 
-#: : Each returns 1 if the two programs excluded each other.
+#: Each returns 1 if the two programs excluded each other.
 _PROOFS: Final = (
     (wrong.max_plus_one_by_the_insert, select(func.count()).where(Booking.number == 2)),
     (wrong.check_then_insert_where_not_exists, select(func.count()).where(Booking.person == "ann")),
