@@ -1,4 +1,4 @@
-"""How the audit and the exploration read statements: rows, and lock orders."""
+"""The rows and lock orders that the audit and the exploration find in statements."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The process that starts a test run: it starts the servers and hands out the tests.
 
-With pytest-xdist, workers run the tests.  After collecting the tests, a worker calls
-:func:`register_tests`, gets the servers it needs, and says which tests run in one process.
+With pytest-xdist, workers run the tests.  A worker collects the tests, calls :func:`register_tests`,
+gets the servers it needs, and says which tests run in one process.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ _COMPARABLE: Final = frozenset({int, UUID})
 
 @dataclass(frozen=True)
 class Reading:
-    """How a transaction reads.
+    """The reads of a transaction: their locks, and the versions that they see.
 
     :ivar whole_database: every lock covers the whole database, as on SQLite.
     :ivar passes_writers: a plain read neither waits for a writer nor sees it before its commit.
