@@ -87,7 +87,7 @@ class Place:
 
 
 def place(name: str, given: dict[str, str], folder: Path) -> Place:
-    """:raises Absent: there is no such server."""
+    """:raises Absent: the server is not available."""
     variable = f"SA_DOCLOCK_TEST_{name.upper()}_URL"
     found = given.get(name) or os.environ.get(variable)
     if found is None and name == "sqlite":

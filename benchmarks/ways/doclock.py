@@ -94,7 +94,7 @@ def session_factory(engine: sa.Engine, **options: Any) -> sessionmaker[LockingSe
 
 
 def document_gate(**options: Any) -> Any:
-    """:raises Absent: there is no DocumentGate yet."""
+    """:raises Absent: this version has no DocumentGate."""
     gate = getattr(sa_doclock, "DocumentGate", None)
     if gate is None:
         raise Absent("sa_doclock has no DocumentGate yet")

@@ -31,7 +31,7 @@ NO_DATABASE = 2
 
 
 class NoDatabase(Exception):
-    """The proof cannot be run; the text says why."""
+    """The proof cannot run; the text gives the reason."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

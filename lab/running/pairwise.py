@@ -7,8 +7,9 @@ database, and any two values of two parameters together.  SQLite's two journals,
 without a pipeline, count as one database here; the selection still has each variant that
 the file has.
 
-MySQL and MariaDB, which share InnoDB, take turns by test: they too are one database here.  But a test is on both of them
-where a marker names one, or its text, or that of what it uses of its file: what it says of one need not hold for the other.
+MySQL and MariaDB share InnoDB, so they too count as one database here, and take turns by test.  But a test runs on both
+if a marker, its text, or the text of its helpers in the same file names either: a statement about MySQL need not hold
+for MariaDB.
 
 If the library decides by itself, the database is not part of a pair: each occurs somewhere in the file.  If a
 test is marked ``each_value``, its parameters are independent: two of their values need not meet.

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 import pytest
 
 DATABASES = ("database", "served")
-"""The parameters that name a real one, or one of tests/sql."""
+"""The parameters that name a real database, or a database of tests/sql."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

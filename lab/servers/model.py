@@ -1,4 +1,4 @@
-"""The result of a search for servers: a server, or the reason why there is none."""
+"""The result of a search for servers: a server, or the reason for its absence."""
 
 from __future__ import annotations
 
