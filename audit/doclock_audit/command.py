@@ -64,17 +64,17 @@ def audit(
         Optional[list[str]],  # noqa: UP045  # as Url
         typer.Option(
             metavar="NAME",
-            help="An installed package that is the program's own; can be repeated.",
-            show_default="those whose source is here",
+            help="An installed package that belongs to the program; can be repeated.",
+            show_default="packages whose source is here",
         ),
     ] = None,
 ) -> None:
     """Run a program, and find where it lacks a lock.
 
-    It runs in this process; other processes that it starts are not watched.  Ctrl-C and SIGTERM end the
-    program, and the report follows.
+    The program runs in this process; the audit does not watch other processes that it starts.  Ctrl-C and
+    SIGTERM end the program, and the report follows.
 
-    Exit status: the program's; if that is 0, 2 for errors that were found.
+    Exit status: the program's; if that is 0, then 2 if the audit found errors.
     """
     if json_wanted and sarif is not None:
         raise typer.BadParameter("--json and --sarif FILE exclude each other")
@@ -188,7 +188,9 @@ def _script_of(name: str) -> Path:
     with Path(found).open("rb") as file:
         first = file.readline()
     if not first.startswith(b"#!") or b"python" not in first:
-        raise _end(f"{found} is not a Python program; an audit runs it in its own process")
+        raise _end(
+            f"{found} is not a Python program; the audit can only run Python, in its own process"
+        )
     return Path(found)
 
 
