@@ -28,9 +28,9 @@ SCRIPTS = (
 )
 HERE = Path(__file__).parent
 RESULTS = HERE / "RESULTS.md"
-MOST = 480.0  # seconds of one script
+MOST = 480.0  # seconds for one script
 QUICK_DATABASES = "sqlite,postgresql"
-NOT_QUICK = ("documents", "scale", "queues", "sqlalchemy_2_0")  # left out of a quick run
+NOT_QUICK = ("documents", "scale", "queues", "sqlalchemy_2_0")  # skipped in a quick run
 
 
 def main() -> int:
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def run(name: str, path: Path, options: argparse.Namespace) -> Findings:
-    """Run one script; what it has found, or why it has found nothing."""
+    """Run one script; return its findings, or the reason why it has none."""
     command = [sys.executable, "-m", f"benchmarks.{name}", "--json", str(path)]
     if options.quick:
         command += ["--quick", "--databases", QUICK_DATABASES]

@@ -41,15 +41,15 @@ from sa_doclock import AsyncLockingSession, DocLockError, LockOptions
 
 POOL = 20
 TASKS, QUICK_TASKS = 1000, 100
-HOLDERS = 100  # with a second session
+HOLDERS = 100  # each with a second session
 HOT, UNRELATED = 1, 2
-HELD = 0.3  # seconds that the hot document is held
+HELD = 0.3  # seconds for which the hot document is held
 ROUNDS = 7
 CONTENDED = 5  # documents
 POOL_TIMEOUT = 30.0
 SHORT_POOL_TIMEOUT = 3.0
 
-# By the name that the figures have: which way, against which.
+# By figure name: the measured way, and the way it is compared with.
 PAIRS = {"entity": "by_hand", "declared": "by_hand", "document": "by_hand_eager"}
 
 Operation = Callable[[int], Coroutine[Any, Any, None]]
@@ -76,7 +76,7 @@ async def measure_all(run: script.Script, place: Place) -> None:
     for name in ("no_gate", "gate"):
         try:
             options = {"gate": document_gate()} if name == "gate" else {}
-            session_factory(place.engine(), **options)  # raises where there is no gate=
+            session_factory(place.engine(), **options)  # raises if there is no gate=
         except Absent as absent:
             run.lacks(f"{place.name}.{name}", absent)
             continue
@@ -107,7 +107,7 @@ def by_hand(engine: AsyncEngine, *options: ORMOption) -> Operation:
 
 
 async def measure_contended(run: script.Script, place: Place) -> None:
-    """Compare the updates a second of all tasks; each way in every round."""
+    """Compare the updates a second of all tasks; each round measures each way."""
     engine = new_engine(place)
     sessions = async_sessionmaker(engine, class_=AsyncLockingSession)
     ways = {
@@ -122,7 +122,7 @@ async def measure_contended(run: script.Script, place: Place) -> None:
     for _ in range(1 if run.tiny or run.quick else ROUNDS):
         order.shuffle(names)
         for name in names:
-            gc.collect()  # what the way before has left
+            gc.collect()  # garbage of the previous way
             seconds, errors = await many(ways[name], tasks(run), CONTENDED)
             assert not errors, errors
             rates[name].append(tasks(run) / seconds)
@@ -194,7 +194,7 @@ def updating(
 
 
 async def many(update: Operation, number: int, documents: int = 10) -> tuple[float, Counter[str]]:
-    """So many tasks at once on these documents: the seconds, and the errors by name."""
+    """Run this many tasks at once on these documents; return the seconds, and the errors by name."""
     began = time.perf_counter()
     outcomes = await asyncio.gather(
         *(update(task % documents + 1) for task in range(number)), return_exceptions=True
@@ -204,7 +204,7 @@ async def many(update: Operation, number: int, documents: int = 10) -> tuple[flo
 
 
 async def unrelated(sessions: async_sessionmaker[AsyncLockingSession]) -> float:
-    """Seconds until another document is there, while 19 tasks wait for the hot one."""
+    """Return the seconds until another document is locked, while 19 tasks wait for the hot one."""
     held = asyncio.Event()
 
     async def hold() -> None:
@@ -217,7 +217,7 @@ async def unrelated(sessions: async_sessionmaker[AsyncLockingSession]) -> float:
     holder = asyncio.create_task(hold())
     await held.wait()
     waiters = [asyncio.create_task(update(HOT)) for _ in range(POOL - 1)]
-    await asyncio.sleep(HELD / 2)  # all of them ask by now
+    await asyncio.sleep(HELD / 2)  # by now all of them have requested it
     began = time.perf_counter()
     async with sessions() as session:
         assert await session.get_entity(DeclaredDoc, UNRELATED, LockOptions.ForUpdate)

@@ -34,7 +34,7 @@ from sa_doclock import AsyncLockingSession, LockOptions
 SECONDS = 5.0
 DRIVERS = ("psycopg", "asyncpg")
 OPERATIONS = ("update", "load")
-# By the name that the figures have: which way, against which.
+# By figure name: the measured way, and the way it is compared with.
 PAIRS = {
     "entity": ("entity", "by_hand"),
     "declared": ("declared", "by_hand"),

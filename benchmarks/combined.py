@@ -46,14 +46,14 @@ SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
 SECONDS = 12.0
 FAR_AWAY, TRIPS_SECONDS = 0.025, 12.0
 TRIP_SHARES = (0.0, 0.03, 0.1, 0.3, 1.0)
-SLICE, QUICK_SLICE = 1.0, 0.4  # seconds that one way is measured at a time
+SLICE, QUICK_SLICE = 1.0, 0.4  # seconds to measure one way at a time
 BY_RUN, BY_RUN_PIPELINED, BY_BLOCK = "gate.run", "gate.run, pipeline", "locked_document"
 
 Fail = Callable[[Any], object]
 
 
 class Failed(InvalidRequestError):
-    """A function has failed, after a change."""
+    """A function failed, after a change."""
 
 
 def raise_after_change(_doc: Any) -> None:
@@ -61,7 +61,7 @@ def raise_after_change(_doc: Any) -> None:
 
 
 def break_flush(doc: Any) -> None:
-    doc.details[1].value = 2**40  # too great for the column
+    doc.details[1].value = 2**40  # too large for the column
 
 
 FAILURES: Mapping[str, Fail] = {"raised": raise_after_change, "refused": break_flush}
@@ -73,12 +73,12 @@ def combined(
     fails: Callable[[], Fail | None] = lambda: None,
     **options: bool,
 ) -> Way:
-    """Return the way of gate.run(); it has no load."""
+    """Return gate.run() as a way to update; it has no load."""
     sessions = doclock.session_factory(engine, **options)
     gate = doclock.document_gate()
 
     def update(number: int) -> None:
-        fail = fails()  # of this call, however often its function runs
+        fail = fails()  # for this call, however often its function runs
 
         def function(_session: Any, doc: Any) -> None:
             change(doc)
@@ -91,7 +91,7 @@ def combined(
 
 
 def by_hand(engine: sa.Engine, fails: Callable[[], Fail | None]) -> Way:
-    """Return the way of the ORM by hand, with failures."""
+    """Return the ORM by hand as a way to update, with failures."""
     sessions = sessionmaker(engine)
 
     def update(number: int) -> None:
@@ -107,7 +107,7 @@ def by_hand(engine: sa.Engine, fails: Callable[[], Fail | None]) -> Way:
 
 
 def by_block(engine: sa.Engine) -> Way:
-    """Return the way of locked_document()."""
+    """Return locked_document() as a way to update."""
     sessions = doclock.session_factory(engine)
 
     def update(number: int) -> None:
@@ -152,7 +152,7 @@ def _failing(kind: str, run: script.Script, place: Place) -> None:
 
 
 def _trips(run: script.Script, place: Place) -> None:
-    """Measure by share of failures where a round trip takes so long that nothing else counts."""
+    """Measure by share of failures, with round trips so long that nothing else matters."""
     engine, seconds = _engine(place, FAR_AWAY), run.options.seconds or TRIPS_SECONDS
     table = run.table(
         f"{place.name}, {FAR_AWAY * 1000:g} ms each way",
@@ -181,9 +181,9 @@ def _of_tasks(run: script.Script, place: Place) -> None:
 
 
 async def _tasks(run: script.Script, place: Place) -> None:
-    """Measure the same of tasks, by hand and by gate.async_run()."""
+    """Measure the same with tasks, by hand and by gate.async_run()."""
     driver = {"postgresql": "postgresql+psycopg"}.get(place.name, "mysql+aiomysql")
-    query = place.far_url.query if place.name == "postgresql" else {}  # of another driver
+    query = place.far_url.query if place.name == "postgresql" else {}  # for another driver
     url = place.far_url.set(drivername=driver, query=query)
     engine = create_async_engine(url, pool_size=THREADS, isolation_level="READ COMMITTED")
     sessions = async_sessionmaker(engine, class_=AsyncLockingSession)
@@ -240,7 +240,7 @@ def _length(run: script.Script) -> float:
 
 
 def _curve(run: script.Script, place: Place) -> None:
-    """Measure by number of callers; one alone is compared with the block."""
+    """Measure by number of callers; compare one alone with the block."""
     ways = made(place, _engine(place, LATENCY))
     points: dict[str, list[tuple[int, float]]] = {way.name: [] for way in ways.values()}
     for callers in CALLERS[:1] if run.tiny else CALLERS:
@@ -259,7 +259,7 @@ def _fail(
     name: str,
     sometimes: Callable[[], Callable[[], Fail | None]],
 ) -> None:
-    """Measure the answers a second, errors included, by hand and by gate.run()."""
+    """Measure the answers a second, including errors, by hand and by gate.run()."""
     ways = {
         "orm": by_hand(engine, sometimes()),
         "run": combined(engine, fails=sometimes()),

@@ -27,7 +27,7 @@ from sa_doclock import LockingSession, LockOptions
 
 SECONDS = 4.0
 SIZES = (10, 100, 1000, 10_000)
-LOGGED = {True: 9, False: 3}  # how often one update is watched: a cheap one, a dear one
+LOGGED = {True: 9, False: 3}  # number of watched updates: a cheap one, an expensive one
 TINY_SIZES = (10, 100)
 
 HEADER_ONLY = "the header is locked, one detail is read"
@@ -135,7 +135,7 @@ def _change(doc: Any, detail: Any) -> None:
 
 
 def log_of(engine: sa.Engine, change: Change, times: int) -> float | None:
-    """The kilobytes that the server logs for one change; None where it does not tell."""
+    """Return the kilobytes that the server logs for one change; None if it does not report them."""
     if engine.dialect.name not in ("postgresql", "mysql", "mariadb"):
         return None
     sizes = []

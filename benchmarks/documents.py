@@ -63,7 +63,7 @@ class Tax(Base):
 
 @document
 class Flat(Base):
-    """Headers and details alone, as in benchmarks/overhead.py."""
+    """Only headers and details, as in benchmarks/overhead.py."""
 
     __tablename__ = "doclock_documents_flat"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -79,7 +79,7 @@ class Item(Base):
 
 
 class Note(Base):
-    """Not declared."""
+    """A class that is not declared."""
 
     __tablename__ = "doclock_documents_note"
     id: Mapped[int] = mapped_column(primary_key=True)

@@ -1,8 +1,8 @@
-"""The goals, and why one is missed: the one place where both are written.
+"""The goals, and the reasons for missed ones: the only place that contains them.
 
-The scripts give figures by name; :mod:`benchmarks.lab.report` joins them with what stands here.
-A reason is written by a person, after measuring; the report shows it where a goal is missed, or
-where its figure is missing and the script has not said why.
+The scripts produce figures by name; :mod:`benchmarks.lab.report` joins them with this file.  A person
+writes each reason after measuring.  The report shows it for a missed goal, or for a missing figure if the
+script gave no reason.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple
 AT_MOST: Literal["<="] = "<="
 AT_LEAST: Literal[">="] = ">="
 PUBLISHED: Literal["none"] = "none"
-"""A figure without a goal: it is published, whatever it is."""
+"""A figure without a goal: the report publishes it, whatever its value."""
 
 
 class Goal(NamedTuple):
-    """One figure, and what it should be."""
+    """One figure, and its target."""
 
     group: str
     what: str
@@ -424,4 +424,4 @@ REASONS: Mapping[str, str] = {
         "that of the client's CPU. The fixture's documents are declared and guarded; by hand nothing is"
     ),
 }
-"""Reasons for missed goals, by the name of the figure or of a group of figures."""
+"""Reasons for missed goals, by the name of a figure or of a group of figures."""

@@ -24,8 +24,8 @@ LATENCY = 0.001  # each way
 THREADS = 8
 CURVE = (1, 2, 4, 8, 16)
 TINY_CURVE = (1, 2)
-SECONDS = 24.0  # of the comparison at 8 threads
-SLICE, QUICK_SLICE = 0.6, 0.25  # seconds that one way is measured at a time
+SECONDS = 24.0  # for the comparison at 8 threads
+SLICE, QUICK_SLICE = 0.6, 0.25  # seconds to measure one way at a time
 
 
 def _gated(engine: sa.Engine) -> Way:
@@ -86,7 +86,7 @@ def measure(run: script.Script, place: Place) -> None:
 
 
 def made(run: script.Script, place: Place) -> dict[str, Way]:
-    """All ways that there are; of the others the run is told why not."""
+    """Return all available ways; report to the run why the others are missing."""
     found = ((name, _made(run, place, name)) for name in (*BY_DRIVER, *ON_ENGINE))
     return {name: way for name, way in found if way is not None}
 

@@ -59,10 +59,10 @@ def _default_clean(place: Place, url: sa.URL) -> Way:
 
 
 def _default_level(place: Place) -> dict[str, Any]:
-    """:raises Absent: READ COMMITTED is the server's default already."""
+    """:raises Absent: READ COMMITTED is already the server's default."""
     if place.name not in ("mysql", "mariadb"):
         raise Absent("its default isolation level is READ COMMITTED")
-    return {"isolation_level": None}  # the server's own
+    return {"isolation_level": None}  # the server's default
 
 
 def _clean(place: Place, url: sa.URL) -> Way:
@@ -70,7 +70,7 @@ def _clean(place: Place, url: sa.URL) -> Way:
     return doclock.doclock(_engine(place, url, **options), doclock.CLEAN)
 
 
-# By the name that the figures have.
+# By figure name.
 MAKERS: dict[str, Maker] = {
     "raw": lambda place, url: raw.raw(place.name, url),
     "raw_pipelined": lambda place, url: raw.pipelined(place.name, url),
@@ -127,7 +127,7 @@ def measure(run: script.Script, place: Place) -> None:
 
 
 def made(run: script.Script | None, place: Place, url: sa.URL) -> dict[str, Way]:
-    """All ways that there are; of the others the run is told why not."""
+    """Return all available ways; report to the run why the others are missing."""
     found = ((name, _made(run, place, name, url)) for name in MAKERS)
     return {name: way for name, way in found if way is not None}
 
@@ -154,7 +154,7 @@ def trips_of(proxy: Proxy, way: Way) -> dict[str, Trips]:
 
 
 def recorded(proxy: Proxy, way: Way, operation: str) -> Recording:
-    """Return what one operation sends on an open connection."""
+    """Return the traffic of one operation on an open connection."""
     call = getattr(way, operation)
     call(1)
     with proxy.recording() as recordings:
@@ -163,7 +163,7 @@ def recorded(proxy: Proxy, way: Way, operation: str) -> Recording:
 
 
 def record_time_lines(run: script.Script, place: Place, ways: dict[str, Way]) -> None:
-    """Keep for the picture what one update says over the slow wire."""
+    """For the picture, keep one update's traffic over the slow wire."""
     lines = {}
     for name in ("orm", "entity", "document", "pipeline", "pipeline_document", "clean"):
         if name in ways:

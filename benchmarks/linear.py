@@ -41,8 +41,8 @@ class Way(NamedTuple):
     """One way to lock documents, one after another or all at once.
 
     :ivar one: locks one of them.
-    :ivar commits: it is changed, and all are committed in the end.
-    :ivar all: locks all that there are, in place of ``one``.
+    :ivar commits: the way changes the document, and commits all of them at the end.
+    :ivar all: locks all documents at once, instead of ``one``.
     """
 
     session: type[Session]
@@ -127,7 +127,7 @@ AGAINST = {
 
 
 class Spent(NamedTuple):
-    """CPU seconds of all locks, and of the last sixth of them as a multiple of the first."""
+    """CPU seconds of all locks; and the last sixth's seconds divided by the first sixth's."""
 
     total: float
     late: float
@@ -168,7 +168,7 @@ def measure(run: script.Script, place: Place) -> None:
 
 @contextmanager
 def clock_without_collector() -> Iterator[Callable[[], float]]:
-    """Give a clock of CPU seconds that stands still while garbage is collected."""
+    """Yield a clock of CPU seconds that stops during garbage collection."""
     started = collected = 0.0
 
     def on_collection(phase: str, _: object) -> None:

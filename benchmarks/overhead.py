@@ -34,7 +34,7 @@ SECONDS = 6.0
 OPERATIONS = ("update", "load")
 CLOCKS = ("cpu", "wall")
 
-# By the name that the figures have: which way, against which.
+# By figure name: the measured way, and the way it is compared with.
 PAIRS = {
     "entity": (ENTITY, BY_HAND),
     "declared": (DECLARED, BY_HAND),

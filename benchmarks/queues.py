@@ -30,7 +30,7 @@ PROCESSES, TINY_PROCESSES = 4, 2
 ROUNDS, QUICK_ROUNDS = 5, 1
 BATCH = 20
 SCHEMA = "sa_doclock_queues"
-READY = 60.0  # seconds until a process must have started
+READY = 60.0  # seconds within which a process must start
 
 
 class Worker(Protocol):
@@ -92,7 +92,7 @@ def measure(run: script.Script, place: Place) -> None:
 
 
 def is_there(run: script.Script, place: Place, name: str) -> bool:
-    """Return whether the library of this way is installed; else tell the run."""
+    """Return whether this way's library is installed; if not, report it to the run."""
     library = name.removesuffix("_batch")
     if library not in LIBRARIES or importlib.util.find_spec(library) is not None:
         return True
@@ -103,7 +103,7 @@ def is_there(run: script.Script, place: Place, name: str) -> bool:
 
 
 def rate(way: Worker, place: Place, jobs: int, processes: int) -> float:
-    """Return the jobs a second of some processes that do these jobs, from the first to the last one."""
+    """Return the jobs a second that some processes complete, from the first job to the last."""
     url = place.url.update_query_dict({"options": f"-csearch_path={SCHEMA}"})
     schema = place.engine()
     with schema.begin() as connection:
@@ -142,7 +142,7 @@ def work(
     barrier: Barrier,
     results: multiprocessing.SimpleQueue[tuple[int, float, float]],
 ) -> None:
-    """Run in a separate process; ``monotonic`` is the same clock in all of them."""
+    """Run in a separate process; ``monotonic`` is the same clock in all processes."""
     began = 0.0
 
     def wait() -> None:

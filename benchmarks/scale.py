@@ -20,7 +20,7 @@ from benchmarks.lab.threads import compare
 from benchmarks.ways.doclock import doclock, whole
 from benchmarks.ways.orm import orm
 
-SECONDS = 5.0  # of one number of threads
+SECONDS = 5.0  # for one number of threads
 SLICE = 0.4
 THREADS = (1, 4, 16, 64)
 QUICK_THREADS, TINY_THREADS = (1, 16), (1, 4)

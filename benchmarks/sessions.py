@@ -22,7 +22,7 @@ from benchmarks.lab.places import Place
 from sa_doclock import LockingSession
 
 SECONDS = 3.0
-AT_ONCE, TINY_AT_ONCE = 100, 3  # sessions of one measurement
+AT_ONCE, TINY_AT_ONCE = 100, 3  # sessions in one measurement
 CLASSES: dict[str, type[Session]] = {"plain": Session, "locking": LockingSession}
 
 
@@ -54,7 +54,7 @@ def opened_and_closed(kind: type[Session], engine: sa.Engine, many: int) -> Call
 
 
 def bytes_of(kind: type[Session], engine: sa.Engine, many: int) -> float:
-    """Return the bytes of one session that nothing was done with."""
+    """Return the bytes of one unused session."""
     kind(engine).close()
     gc.collect()
     tracemalloc.start()

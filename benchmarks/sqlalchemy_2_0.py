@@ -56,7 +56,7 @@ def measure(run: script.Script, place: Place) -> None:
 def install(folder: Path) -> None:
     """Install SQLAlchemy 2.0 into this folder.
 
-    :raises Absent: pip cannot.
+    :raises Absent: pip cannot install it.
     """
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
     installed = subprocess.run([*command, str(folder), REQUIREMENT], check=False)

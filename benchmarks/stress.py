@@ -65,7 +65,7 @@ class PlainDocument(PlainBase):
 
 
 class ByHand(Worker):
-    """A worker that does the same without sa_doclock."""
+    """A worker that does the same work without sa_doclock."""
 
     def __init__(self, engine: sa.Engine, *args: Any) -> None:
         super().__init__(*args)
@@ -130,7 +130,7 @@ class Outcome(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     with script.run(__file__, __doc__ or "", arguments) as run:
-        # One writer at a time in the whole file: 30 threads would only tell of SQLite's own waits.
+        # The file allows one writer at a time: 30 threads would only measure SQLite's own waits.
         run.on_each((*(("sqlite",) if run.tiny else ()), *SERVERS), measure_all)
 
 
@@ -172,7 +172,7 @@ def measure(run: script.Script, place: Place, engine: sa.Engine, plan: Plan) -> 
 
 
 def by_hand(engine: sa.Engine, plan: Plan) -> Outcome:
-    sessions = sessionmaker(engine, class_=LockingSession)  # unused: a Worker wants it
+    sessions = sessionmaker(engine, class_=LockingSession)  # unused, but a Worker requires it
     return carry_out(engine, plan, lambda *shared: ByHand(engine, sessions, plan, *shared))
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
-# Not alembic_version: the application's own migrations keep theirs in the same database.
+# Not alembic_version: the application's own migrations use that table in the same database.
 VERSION_TABLE = "sa_doclock_version"
 
 
@@ -46,13 +46,13 @@ def run_offline() -> None:
 
 
 def run_online() -> None:
-    """Run the migrations on a connection of their own."""
+    """Run the migrations on a separate connection."""
     engine = create_engine(database_url(), poolclass=NullPool)
     with engine.connect() as connection:
         context.configure(
             connection=connection,
             version_table=VERSION_TABLE,
-            # A revision that needs autocommit commits what came before it, so let that be little.
+            # A revision that needs autocommit commits all earlier changes: keep those few.
             transaction_per_migration=True,
         )
         with context.begin_transaction():

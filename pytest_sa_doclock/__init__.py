@@ -1,6 +1,6 @@
 """The pytest plugin of sa_doclock: the test kit as fixtures, and options for the whole run.
 
-pytest imports this package in every run.  So it is not part of sa_doclock, which it loads, with
+pytest imports this package in every run.  So it is separate from sa_doclock, which it imports, with
 SQLAlchemy, only if a test or an option uses it.
 """
 
@@ -48,7 +48,7 @@ def pytest_load_initial_conftests(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to look for unlocked writes and open sessions, start the audit, and set the guard's mode."""
+    """Start the requested checks: unlocked writes, open sessions, the audit; set the guard's mode."""
     writes = UnlockedWrites(config)
     config.pluginmanager.register(writes, "sa_doclock.unlocked_writes")
     mode = config.getoption("doclock_guard")
@@ -71,8 +71,8 @@ def recorded_locks() -> Iterator[Sequence[LockRecord]]:
 
 @pytest.fixture
 def explore(request: pytest.FixtureRequest) -> Callable[..., Exploration]:
-    """The function sa_doclock.testing.explore(); it shows the progress of a long run even if pytest
-    captures.
+    """The function sa_doclock.testing.explore().  It shows the progress of a long run even while
+    pytest captures output.
     """
     from functools import partial  # noqa: PLC0415
 
@@ -82,10 +82,10 @@ def explore(request: pytest.FixtureRequest) -> Callable[..., Exploration]:
 
 
 def _write_line(config: pytest.Config, text: str) -> None:
-    """Write a line to the terminal, even if output is captured."""
+    """Write a line to the terminal, even while pytest captures output."""
     capture = config.pluginmanager.get_plugin("capturemanager")
     terminal = config.pluginmanager.get_plugin("terminalreporter")
-    if capture is None or terminal is None:  # a worker of pytest-xdist has no terminal
+    if capture is None or terminal is None:  # a pytest-xdist worker has no terminal
         return
     with capture.global_and_fixture_disabled():
         terminal.write_line(text)
@@ -93,7 +93,7 @@ def _write_line(config: pytest.Config, text: str) -> None:
 
 @pytest.fixture
 def rollback_session() -> Iterator[Callable[..., LockingSession]]:
-    """The function sa_doclock.testing.rollback_session(); its sessions are closed after the test."""
+    """The function sa_doclock.testing.rollback_session().  The fixture closes its sessions after the test."""
     from contextlib import ExitStack  # noqa: PLC0415
 
     from sa_doclock import testing  # noqa: PLC0415

@@ -1,5 +1,5 @@
-"""``--doclock-audit`` and related options of sa-doclock-audit, which is imported only if a run uses
-them.
+"""``--doclock-audit`` and related options of sa-doclock-audit, which the plugin imports only if a
+run uses them.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def add_options(group: pytest.OptionGroup) -> None:
 
 
 def separate_from_tests(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
-    """Keep the option from taking the test that follows it as its file."""
+    """Stop the option from taking the next argument, a test, as its file."""
     if _OPTION in args:
         args[:] = [f"{_OPTION}=" if arg == _OPTION else arg for arg in args]
         config.known_args_namespace = parser.parse_known_args(args, namespace=copy(config.option))
 
 
 def begin_audit(config: pytest.Config) -> None:
-    """Watch the run from here on, if an option asks for the audit.
+    """Start to watch the run, if an option requests the audit.
 
     :raises pytest.UsageError: the auditor is not installed, or an option is wrong.
     """
@@ -56,7 +56,7 @@ def begin_audit(config: pytest.Config) -> None:
     if html == "":
         raise pytest.UsageError(f"{_OPTION}-html needs the name of a file")
     if config.getoption("doclock_audit") is not None or html:
-        # It imports SQLAlchemy: only when needed.
+        # The import loads SQLAlchemy: do it only when needed.
         from sa_doclock.testing.auditor import import_auditor  # noqa: PLC0415
 
         try:

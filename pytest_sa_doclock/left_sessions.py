@@ -1,4 +1,4 @@
-"""``--doclock-leaks``: names and closes the sessions that a test leaves in a transaction."""
+"""``--doclock-leaks``: reports and closes the sessions that a test leaves in a transaction."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ OPTION: Final = "--doclock-leaks"
 MODES: Final = ("error", "close", "off")
 
 
-_LONG: Final = 5.0  # seconds until a tear-down is assumed to wait for a session that was left open
+_LONG: Final = 5.0  # seconds after which a tear-down is assumed to wait for a session left open
 
 
 class LeakedSessionWarning(pytest.PytestWarning):
-    """A test left a session in a transaction; the plugin has closed it."""
+    """A test left a session in a transaction; the plugin closed it."""
 
 
 def add_option(group: pytest.OptionGroup) -> None:
@@ -40,7 +40,7 @@ def add_option(group: pytest.OptionGroup) -> None:
 
 
 class _WiderFixture:
-    """A fixture that outlives a test, from its set-up on."""
+    """A fixture that outlives a test, beginning with its set-up."""
 
     ended = False
 
@@ -48,7 +48,7 @@ class _WiderFixture:
 class LeftSessions:
     """Looks for sessions when a test ends, and when a fixture of wider scope ends.
 
-    The transactions, sessions and threads of a fixture of wider scope are left alone until it ends.
+    It leaves transactions, sessions and threads of a wider fixture alone until that fixture ends.
     """
 
     def __init__(self, config: pytest.Config, mode: Literal["error", "close"]) -> None:
@@ -73,7 +73,7 @@ class LeftSessions:
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Iterator[None]:
-        """Note the sessions and threads that a fixture of wider scope makes."""
+        """Note the sessions and threads that a fixture of wider scope creates."""
         if request.scope == "function":
             self._look_after(request.node)
             yield
@@ -90,14 +90,14 @@ class LeftSessions:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
-        """Look after a test without fixtures."""
+        """Handle a test without fixtures."""
         self._look_after(item)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
         """Keep the test's fixtures from waiting for sessions that it left open, as DROP TABLE does.
 
-        Until they have ended, one of them may still close a session.
+        Until the fixtures end, one of them may still close a session.
         """
         if self._open is not None and self._left():
             self._timer = threading.Timer(_LONG, self._close)
@@ -111,7 +111,7 @@ class LeftSessions:
             self._open = None
 
     def _look_after(self, item: pytest.Item) -> None:
-        """Look for sessions after this test's fixtures have ended, before those of wider scope do."""
+        """Look for sessions after this test's fixtures end, and before fixtures of wider scope end."""
         self._listen()  # a fixture may have imported sa_doclock
         if self._ends_with is not item:
             self._ends_with = item
@@ -187,5 +187,5 @@ class LeftSessions:
         )
 
     def _shown(self, line: str | None) -> str:
-        """Return the line with its file relative to the folder where pytest was called."""
+        """Return the line with its file relative to the folder in which pytest was started."""
         return (line or "unknown").removeprefix(f"{self._config.invocation_params.dir}{os.sep}")

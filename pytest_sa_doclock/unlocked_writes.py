@@ -1,4 +1,4 @@
-"""A table of the writes without a lock in sessions with ``guard="warn"``."""
+"""A table of the writes without a lock, in sessions with ``guard="warn"``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OUTPUT = "sa_doclock_unlocked_writes"
 class UnlockedWrites:
     """Counts the unlocked writes of a run, including those of pytest-xdist's workers.
 
-    It listens from the first test before which sa_doclock was imported.
+    It starts to listen at the first test after sa_doclock is imported.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -28,13 +28,13 @@ class UnlockedWrites:
         self._listens = self._sets_guard = False
 
     def set_guard(self, mode: GuardMode) -> None:
-        """Give every session of the run this mode."""
+        """Set this mode for every session of the run."""
         from sa_doclock.features import options_of_all  # noqa: PLC0415
 
         options_of_all.update(guard=mode, guard_tracing=True)
         self._sets_guard = True
         if mode == "warn":
-            # The table shows it, and as an error it would stop the write.
+            # The table reports the write; raised as an error, the warning would stop it.
             ignored = "ignore::sa_doclock.UnlockedWriteWarning"
             self._config.addinivalue_line("filterwarnings", ignored)
             self._listen()
@@ -48,7 +48,7 @@ class UnlockedWrites:
     pytest_runtest_call = pytest_runtest_setup  # a fixture may have imported sa_doclock
 
     def pytest_sessionfinish(self) -> None:
-        """Pass a worker's counts to its controller."""
+        """Pass a worker's counts to the controller."""
         output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
         if output is not None:
             output[_OUTPUT] = [(*key, times) for key, times in self._counts.items()]
@@ -60,7 +60,7 @@ class UnlockedWrites:
             self._counts[line, name] += times
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the table, if there were any."""
+        """Print the table, if there were unlocked writes."""
         if not self._counts:
             return
         terminalreporter.ensure_newline()
@@ -75,7 +75,7 @@ class UnlockedWrites:
             )
 
     def pytest_unconfigure(self) -> None:
-        """Stop listening, and let the sessions have their own guard."""
+        """Stop listening, and restore the sessions' own guard."""
         if self._listens:
             from sqlalchemy import event  # noqa: PLC0415
 
@@ -101,5 +101,5 @@ class UnlockedWrites:
         self._counts[self._shown(line or "unknown"), name] += 1
 
     def _shown(self, line: str) -> str:
-        """Return the line with its file relative to the folder where pytest was called."""
+        """Return the line with its file relative to the folder in which pytest was started."""
         return line.removeprefix(f"{self._config.invocation_params.dir}{os.sep}")

@@ -1,6 +1,6 @@
-"""audit() and explore(): where a program lacks a lock, and how two of its functions interfere.
+"""audit() and explore(): find missing locks in a program, and show how two of its functions interfere.
 
-The program need not know sa_doclock: any program that uses SQLAlchemy can be watched.
+The program need not use sa_doclock: both work with any program that uses SQLAlchemy.
 """
 
 from importlib.metadata import PackageNotFoundError, version

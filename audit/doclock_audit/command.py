@@ -28,7 +28,7 @@ from .watching import Audit
 _PYTHONS: Final = ("python", "python3")
 _ERRORS_FOUND: Final = 2
 _UNUSABLE: Final = 2
-_BY_SIGNAL: Final = 128  # a shell's convention
+_BY_SIGNAL: Final = 128  # a shell reports a signal as 128 plus its number
 _ON_TERMINAL, _ELSEWHERE = 5.0, 60.0  # seconds between lines of progress
 
 
@@ -64,17 +64,17 @@ def audit(
         Optional[list[str]],  # noqa: UP045  # as Url
         typer.Option(
             metavar="NAME",
-            help="An installed package that is the program's own; can be repeated.",
-            show_default="those whose source is here",
+            help="An installed package that belongs to the program; can be repeated.",
+            show_default="packages whose source is here",
         ),
     ] = None,
 ) -> None:
     """Run a program, and find where it lacks a lock.
 
-    It runs in this process; other processes that it starts are not watched.  Ctrl-C and SIGTERM end the
-    program, and the report follows.
+    The program runs in this process; the audit does not watch other processes that it starts.  Ctrl-C and
+    SIGTERM end the program, and the report follows.
 
-    Exit status: the program's; if that is 0, 2 for errors that were found.
+    Exit status: the program's; if that is 0, then 2 if the audit found errors.
     """
     if json_wanted and sarif is not None:
         raise typer.BadParameter("--json and --sarif FILE exclude each other")
@@ -102,9 +102,9 @@ def _say(text: str, *, err: bool = False) -> None:
 
 
 def _write(folder: Path, file: Path, text: str) -> int:
-    """Write a report, and say so on standard error; return 1 if it fails.
+    """Write a report and name its file on standard error; return 1 on failure.
 
-    :param folder: the current one before the program ran, which may have changed it.
+    :param folder: the working directory before the program ran; the program may have changed it.
     """
     try:
         (folder / file).write_text(text, encoding="utf-8")
@@ -117,9 +117,9 @@ def _write(folder: Path, file: Path, text: str) -> int:
 
 @contextmanager
 def progress_lines(found: Audit, stream: TextIO, seconds: float | None = None) -> Iterator[None]:
-    """Write a line from time to time in the block, while the program runs.
+    """While the block runs, write a line of progress at intervals.
 
-    :param stream: not that of the program's output.
+    :param stream: must not be the stream of the program's output.
     :param seconds: between lines; by default 5 on a terminal and 60 elsewhere.
     """
     pause = seconds or (_ON_TERMINAL if stream.isatty() else _ELSEWHERE)
@@ -144,7 +144,7 @@ def progress_lines(found: Audit, stream: TextIO, seconds: float | None = None) -
 def _runner_of(program: Sequence[str]) -> Callable[[], object]:
     """Return a function that runs the program as ``python`` would.
 
-    Ends the command if the program does not exist, or is not a Python program.
+    Exit if the program does not exist, or is not a Python program.
     """
     name, *arguments = program
     if name in _PYTHONS and arguments:
@@ -181,14 +181,16 @@ def _script_of(name: str) -> Path:
     path = Path(name).absolute()  # as python does
     if path.is_file():
         return path
-    # A command of this environment, active or not; another one's could not import its modules.
+    # Find a command of this environment, active or not: another environment's modules cannot be imported here.
     found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
     if found is None:
         raise _end(f"there is no program {name!r}")
     with Path(found).open("rb") as file:
         first = file.readline()
     if not first.startswith(b"#!") or b"python" not in first:
-        raise _end(f"{found} is not a Python program; an audit runs it in its own process")
+        raise _end(
+            f"{found} is not a Python program; the audit can only run Python, in its own process"
+        )
     return Path(found)
 
 

@@ -1,4 +1,4 @@
-"""The cure of each finding: first in plain SQLAlchemy, then with this library."""
+"""The cure for each finding: first in plain SQLAlchemy, then with this library."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def lost_update(name: str, attributes: str, read: str, *, computed: bool) -> str
 
     :param computed: the new value is computed from the old one.
     """
-    lock = f"lock the row where it is read, at {read}: {_get(name)}, or .with_for_update() at a select()"
+    lock = f"lock the row when you read it, at {read}: {_get(name)}, or add .with_for_update() to the select()"
     attribute = attributes.partition(", ")[0]
-    relative = f"or, for a sum, compute it in the UPDATE: update({name}).values({attribute}={name}.{attribute} + 1); "
+    relative = f"or, for a counter, compute it in the UPDATE: update({name}).values({attribute}={name}.{attribute} + 1); "
     return (
         f"{lock}; {relative if computed else ''}or give {name} a version_id_col, so that the second "
         f"writer fails. {_OURS}: session.get_one_entity({name}, ident, LockOptions.ForUpdate)"
@@ -30,7 +30,7 @@ def detail_without_header(header: str, part: str, place: str, *, is_mapped: bool
     needs = "" if is_mapped else f" (class {header} needs the relationship {part})"
     return (
         f"lock the header first, before {place}: {_get(header)}. {_OURS}: "
-        f'@document(parts=("{part}",)) at class {header}{needs}, and '
+        f'@document(parts=("{part}",)) on class {header}{needs}, and '
         f"with session.locked_document({header}, ident)"
     )
 
@@ -41,10 +41,10 @@ def lock_order(names: Sequence[str]) -> str:
     if len(set(names)) > 1:
         return (
             f"lock in one order everywhere: {order}. "
-            f"{_OURS}: LockingSession(engine, lock_order=({order})) refuses others"
+            f"{_OURS}: LockingSession(engine, lock_order=({order})) rejects any other order"
         )
     return (
-        f"lock all rows in the order of their keys, before the first is written: select({order})"
+        f"lock all rows in the order of their keys, before you write the first: select({order})"
         f".where({order}.id.in_(idents)).order_by({order}.id).with_for_update(). "
         f"{_OURS}: session.get_entities({order}, idents, LockOptions.ForUpdate) sorts them"
     )
@@ -60,7 +60,7 @@ def stale_after_lock(name: str, locked: str) -> str:
 
 
 def lock_without_effect() -> str:
-    """Return the cure for a lock that the database does not get."""
+    """Return the cure for a lock that never reaches the database."""
     return (
         "lock in a transaction, not in AUTOCOMMIT; on SQLite, begin it with BEGIN IMMEDIATE; on SQL Server, "
         f'add with_hint(table, "WITH (UPDLOCK, ROWLOCK)"). {_OURS}: a LockingSession makes the lock real or '
@@ -85,41 +85,42 @@ def idle_transaction(place: str) -> str:
 
 
 def check_then_insert(name: str, columns: str) -> str:
-    """Return the cure for a row that is inserted because none was found.
+    """Return the cure for a row that is inserted because a search found none.
 
-    :param columns: those that the SELECT compares, separated by commas; empty if it compares none.
+    :param columns: the columns that the SELECT compares, separated by commas; may be empty.
     """
     if not columns:
         return (
-            f"give the only {name} a fixed primary key, and take an IntegrityError for the row that is "
-            f"there. {_OURS}: session.get_or_create_entity({name}, ident)"
+            f"give the only {name} a fixed primary key, and treat an IntegrityError as proof that the row "
+            f"exists. {_OURS}: session.get_or_create_entity({name}, ident)"
         )
     values = ", ".join(f'"{one}": ...' for one in columns.split(", "))
     return (
-        f"add UniqueConstraint({_quoted(columns)}) to the table of {name}, and take an IntegrityError "
-        f"for the row that is there. {_OURS}: with the constraint, "
+        f"add UniqueConstraint({_quoted(columns)}) to the table of {name}, and treat an IntegrityError "
+        f"as proof that the row exists. {_OURS}: with the constraint, "
         f"session.get_or_create_entity({name}, {{{values}}})"
     )
 
 
 def capacity(read: str) -> str:
-    """Return the cure for a row that is inserted while there are few enough."""
+    """Return the cure for a row that is inserted because a count was low enough."""
     return (
-        f"lock the row that they belong to before {read}, with_for_update(), so that others wait with "
-        f"their count. {_OURS}: session.get_one_entity(Parent, ident, LockOptions.ForUpdate)"
+        f"lock the parent row with with_for_update() before {read}, so that other transactions wait "
+        f"before they count. {_OURS}: session.get_one_entity(Parent, ident, LockOptions.ForUpdate)"
     )
 
 
 def max_plus_one(read: str, columns: str) -> str:
     """Return the cure for a number that is computed from existing ones.
 
-    :param columns: the columns that make the number unique, and its own, separated by commas.
+    :param columns: the columns that make the number unique, and the number's own column, separated
+        by commas.
     """
     return (
-        f"lock the row that they belong to before {read}, with_for_update(); or add "
-        f"UniqueConstraint({_quoted(columns)}) and try again after an IntegrityError. "
+        f"lock the parent row with with_for_update() before {read}; or add "
+        f"UniqueConstraint({_quoted(columns)}) and retry after an IntegrityError. "
         f"{_OURS}: session.get_one_entity(Parent, ident, LockOptions.ForUpdate), or "
-        "session.lock_key(name) where there is no such row"
+        "session.lock_key(name) if there is no parent row"
     )
 
 

@@ -1,9 +1,9 @@
-"""The values that the program writes, and those among them that are computed from values it has read.
+"""Finds the values that the program writes, and which of them it computes from values that it read.
 
-A write that does not depend on the old value, such as ``user.name = form.name``, loses nothing that
-the program has seen.  ``account.balance -= 5`` does.  Statements do not distinguish the two; the
-assigning function does.  A condition on the old value alone is no proof: ``if user.active:
-user.active = False`` writes the same value, whoever comes first.
+A write that does not depend on the old value, such as ``user.name = form.name``, loses no change that
+the program saw.  ``account.balance -= 5`` does.  Statements do not distinguish the two, but the
+assigning function does.  A condition on the old value alone proves nothing: ``if user.active:
+user.active = False`` writes the same value, whichever transaction comes first.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SCALARS: Final = ("scalar", "scalar_one", "scalar_one_or_none", "count")
 class Column(NamedTuple):
     """A written column.
 
-    :ivar attribute: of the class, or the column's key.
-    :ivar names: under which values are given to it: its own, and those of parameters.
+    :ivar attribute: the attribute of the class, or the column's key.
+    :ivar names: the names under which the program passes values: the column's own, and parameters.
     :ivar others: the other columns of the row.
     """
 
@@ -60,9 +60,9 @@ def is_computed(column: Column, assigned: Places, read: Place) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_claimed(column: Column, assigned: Places, *, tests_null: bool) -> bool:
-    """Return whether the value by which a row was selected is replaced, so that others leave the row alone.
+    """Return whether the write replaces the value that selected the row, so that others skip the row.
 
-    :param tests_null: the row was selected by the absence of a value.
+    :param tests_null: the SELECT requires a missing value.
     """
     scope = scope_of(assigned[0])
     nowhere = Place("", 0)
@@ -71,7 +71,7 @@ def is_claimed(column: Column, assigned: Places, *, tests_null: bool) -> bool:
 
 
 def flows_of(scope: Scope, line: int, column: Column, read: Place) -> Iterator[Flow]:
-    """Yield the values that this line gives to the column, by assignment or in a call."""
+    """Yield the values that this line assigns or passes to the column."""
     statement = scope.statement_at(line)
     for value, of in _values_given(scope, statement, column.attribute, column.names):
         yield Flow(scope, statement, column, read, value, of)
@@ -81,7 +81,7 @@ def flows_of(scope: Scope, line: int, column: Column, read: Place) -> Iterator[F
 def _values_given(
     scope: Scope, statement: ast.AST, attribute: str, names: frozenset[str]
 ) -> tuple[tuple[ast.expr | None, str | None], ...]:
-    """Return the values that a statement gives to a column, each with the object it is assigned to."""
+    """Return the values that a statement gives to a column, each with the object that receives it."""
     found: list[tuple[ast.expr | None, str | None]] = []
     for node in nodes_on(statement):
         found += (
@@ -96,7 +96,7 @@ def _values_given(
 
 
 def nodes_on(statement: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a statement, except those of its blocks."""
+    """Yield the nodes of a statement, without its nested blocks."""
     left = [statement]
     while left:
         node = left.pop()
@@ -122,7 +122,7 @@ def in_variables(
 
 
 def _arguments(call: ast.Call) -> Iterator[ast.expr]:
-    """Yield what a call is given: its receiver, its arguments, ``values`` of ``[values]`` and ``**values``."""
+    """Yield the receiver and arguments of a call, with ``values`` of ``[values]`` and ``**values``."""
     if isinstance(call.func, ast.Attribute):
         yield call.func.value
     for one in (*call.args, *(one.value for one in call.keywords if one.arg is None)):
@@ -161,7 +161,7 @@ def _assigned_to(
 
 
 def _by_call(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, str | None]]:
-    """Yield the values that ``setattr(order, "total", ...)`` and ``values(total=...)`` give."""
+    """Yield the values in ``setattr(order, "total", ...)`` and ``values(total=...)``."""
     match node:
         case ast.Call(func=ast.Name(id="setattr"), args=[target, ast.Constant(value=name), value]):
             if name in names:
@@ -176,10 +176,10 @@ def _by_call(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, s
 
 
 def _by_position(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, None]]:
-    """Yield the values of the column in a driver's parameters, ordered_values(), or formatted text."""
+    """Yield the column's values in a driver's parameters, ordered_values(), or formatted text."""
     match node:
         case ast.Tuple(elts=values) | ast.List(elts=values):
-            # A driver's parameters are named by position; ordered_values() has pairs.
+            # A driver's parameters are matched by position; ordered_values() takes pairs.
             yield from ((value, None) for at, value in enumerate(values) if str(at) in names)
             if len(values) == 2 and _named(values[0]) in names:  # noqa: PLR2004
                 yield values[1], None
@@ -204,9 +204,9 @@ def _named(column: ast.expr | None) -> str | None:
 
 @dataclass(frozen=True)
 class Flow:
-    """One value, and the expressions of the function from which it is computed.
+    """One value, and the expressions from which the function computes it.
 
-    :ivar value: None for the old value and another operand.
+    :ivar value: None if the value combines the old one with another operand.
     :ivar of: the source of the object; None for a column of a statement.
     """
 
@@ -219,7 +219,7 @@ class Flow:
     names: set[str] = field(default_factory=set)
 
     def is_computed(self) -> bool:
-        """Return whether the value depends on the old one, or claims a place that only one may take."""
+        """Return whether the value depends on the old one, or claims a place that only one writer may take."""
         if self.value is None or self._depends(self.value):
             return True
         return any(self._decides(*guard) for guard in self.scope.guards(self.use))
@@ -234,7 +234,7 @@ class Flow:
         return False
 
     def in_caller(self, place: Place) -> Iterator[Flow]:
-        """Yield the arguments that became this value, in the calling function."""
+        """Yield the arguments in the calling function that became this value."""
         caller = scope_of(place)
         if caller is None or self.value is None:
             return
@@ -243,7 +243,7 @@ class Flow:
             if isinstance(node, ast.Call) and name_of(node.func) == self.scope.name:
                 given = {self.scope.parameter_at(at): one for at, one in enumerate(node.args)}
                 given |= {one.arg: one.value for one in node.keywords}
-                given.pop(None, None)  # of *values, **values
+                given.pop(None, None)  # from *values, **values
                 of = self._object_in(node, given)
                 for name in self._parameters_of(self.value):
                     if name in given:
@@ -277,7 +277,7 @@ class Flow:
         return self._is_of_row(of, name) or self._depends(of)
 
     def _parts(self, expression: ast.AST) -> list[ast.AST]:
-        """Return the parts from which a value is computed; the old value alone is not a write."""
+        """Return the parts of the value's computation; the old value alone is not a write."""
         match expression:
             case ast.BoolOp(op=ast.Or(), values=values):
                 return [one for one in values if not self._is_old(one)]
@@ -296,7 +296,7 @@ class Flow:
         )
 
     def _is_of_row(self, of: ast.expr, name: object) -> bool:
-        """Return whether an attribute or item of this name of a row that was read is the old value."""
+        """Return whether an attribute or item of this name, on a row that was read, is the old value."""
         if name in self.column.others:
             return False
         if isinstance(name, int) and (selected := self._selected_at(of, name, set())):
@@ -307,7 +307,7 @@ class Flow:
         return (is_object and name in self.column.names) or self._depends(of)
 
     def _selected_at(self, of: ast.AST, position: int, seen: set[str]) -> str:
-        """Return the column at this position of a SELECT that was read, or "" if it is unclear."""
+        """Return the column at this position of the SELECT, or "" if it is unclear."""
         if isinstance(of, ast.Name) and of.id not in seen:
             seen.add(of.id)
             values = self.scope.definitions(of.id, self.use)
@@ -342,7 +342,7 @@ class Flow:
             self.names.discard(name)
 
     def _is_scalar_of_column(self, value: ast.AST) -> bool:
-        """Return whether an expression is a single value that was read, and may be the old one."""
+        """Return whether the expression is a single value that was read, and might be the old one."""
         if not self._is_read(value) or not _is_scalar(value) or isinstance(value, Unpacked):
             return False
         selected = self._selected_at(value, 0, set())
@@ -356,7 +356,7 @@ class Flow:
         return bool(self._parameters_of(expression))
 
     def _parameters_of(self, expression: ast.AST) -> set[str]:
-        """Return the parameters behind a value, except objects whose methods are called."""
+        """Return the parameters behind a value, without the objects whose methods it calls."""
         found: set[str] = set()
         seen: set[str] = set()
         left = [expression]
@@ -377,12 +377,12 @@ class Flow:
     # Conditions on the old value.
 
     def _decides(self, test: ast.expr, outcome: bool) -> bool:
-        """Return whether the condition lets only one of two writers with different values pass."""
+        """Return whether only one of two writers with different values can pass the condition."""
         if self.of is None or self.value is None:
             return False
         for part, _ in certain_parts(test, outcome=None):
             calls = [node for node in ast.walk(part) if isinstance(node, ast.Call)]
-            # The result of a function that gets the old value is not known here.
+            # The result of a function that takes the old value is unknown here.
             asks = any(self._mentions(one) for call in calls for one in call.args)
             if asks or (self._mentions(part) and self._compares_with_new(part, _EQUALS)):
                 return False
@@ -408,7 +408,7 @@ class Flow:
         return any(self._texts(side) & new for side in sides)
 
     def _texts(self, expression: ast.AST) -> set[str]:
-        """Return the variables of an expression, with their attributes that it reads."""
+        """Return the variables of an expression, and the attributes that it reads from them."""
         if isinstance(expression, ast.Attribute):
             return {ast.unparse(expression)}
         if isinstance(expression, ast.Name):
@@ -419,7 +419,7 @@ class Flow:
         return set().union(*map(self._texts, ast.iter_child_nodes(expression)))
 
     def _is_empty(self, part: ast.expr, is_true: bool) -> bool:
-        """Return whether this outcome means that the old value stood for "free"."""
+        """Return whether this outcome means that the old value marked the row as free."""
         match part:
             case ast.Compare(ops=[op], comparators=[ast.Constant() | ast.Attribute()]):
                 return isinstance(op, (ast.Eq, ast.Is) if is_true else (ast.NotEq, ast.IsNot))

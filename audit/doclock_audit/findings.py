@@ -1,4 +1,4 @@
-"""AuditFinding, one result of an audit, and the findings as a table for people and as SARIF."""
+"""AuditFinding, one result of an audit, and the report of all findings as a table, JSON and SARIF."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .stories import FIRST, story_of
 Severity = Literal["error", "warning"]
 
 CODES: Final[Mapping[str, str]] = {
-    "lost-update": "A row is read without a lock, and written with what was computed from it",
-    "detail-without-header": "A detail is written without the lock of its header, which others take",
+    "lost-update": "A row is read without a lock, then written with a value computed from it",
+    "detail-without-header": "A detail is written without the lock on its header, which other code takes",
     "lock-order-cycle": "Transactions lock the same rows or tables in different orders",
-    "lock-without-effect": "A lock is asked for, and the SQL that is sent does not lock",
-    "stale-after-lock": "A row is locked, and its object keeps the values from before the lock",
-    "check-then-insert": "A row is inserted because none was found, and nothing keeps out a second one",
-    "capacity": "A row is inserted because the others were counted, and others count them too",
-    "max-plus-one": "A number is computed from the greatest or the count, and nothing keeps out a second one",
+    "lock-without-effect": "The program requests a lock, but the SQL that is sent takes none",
+    "stale-after-lock": "A row is locked, but its object keeps the values from before the lock",
+    "check-then-insert": "A row is inserted because a search found none, and nothing prevents a duplicate",
+    "capacity": "A row is inserted after a count, and concurrent transactions get the same count",
+    "max-plus-one": "A number is computed from the maximum or the count, and nothing prevents a duplicate",
     "long-hold": "A lock is held while no statement runs",
     "idle-transaction": "A transaction is open while no statement runs",
 }
@@ -39,20 +39,18 @@ CODES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """A place of the program that needs a lock, or uses one wrongly.
+    """A place in the program that needs a lock, or uses a lock incorrectly.
 
     :ivar code: ``"lost-update"``, ``"detail-without-header"``, ``"lock-order-cycle"``,
-        ``"lock-without-effect"``, ``"stale-after-lock"``, ``"check-then-insert"``, ``"capacity"``,
-        ``"max-plus-one"``, ``"long-hold"`` or ``"idle-transaction"``.
-    :ivar severity: ``"error"``, or ``"warning"`` for possible findings, and for the last two codes.
-    :ivar certain: True if two transactions at once give a wrong result, or a deadlock; False if
-        that depends on the meaning of the program, which its statements do not show.
-    :ivar message: one sentence with the classes, columns and places.
-    :ivar sites: the places of the program, each ``file:line``, in the order of the message.
-    :ivar cure: the change, with its line of code.
-    :ivar count: how often it was seen.
-    :ivar callers: the lines of other files that called the last of these places, the nearest first.
-    :ivar tests: the tests that ran them, by pytest's node ids; the first 20 of a place are known.
+        :ivar severity: ``"error"``, or ``"warning"`` for possible findings and for the last two codes.
+    :ivar certain: True if two concurrent transactions give a wrong result or a deadlock; False if
+        that depends on the purpose of the program, which its statements do not show.
+    :ivar message: one sentence that names the classes, columns and places.
+    :ivar sites: places in the program, each ``file:line``, in the order of the message.
+    :ivar cure: the change to make, with its line of code.
+    :ivar count: how often the audit saw it.
+    :ivar callers: lines of other files that called the last of these places, the nearest first.
+    :ivar tests: the tests that ran them, by pytest's node ids; at most the first 20 of a place.
     """
 
     code: str
@@ -89,7 +87,7 @@ _ALTERNATIVES: Final = re.compile(r"(?<=;) (?=or\b)|(?<=\.) (?=With sa_doclock: 
 
 
 def table_of(findings: Sequence[AuditFinding], paths: Paths) -> Iterator[str]:
-    """Yield the lines of a table, each finding with its sentence, its story and its cure."""
+    """Yield the lines of a table: each finding with its sentence, story and cure."""
     rows = [("severity", "code", "times", "places")]
     rows += [
         (one.severity, one.code, str(one.count), ", ".join(map(paths.site, one.sites)))
@@ -140,7 +138,7 @@ def _story_of(finding: AuditFinding, paths: Paths) -> Iterator[str]:
 
 
 def json_of(findings: Sequence[AuditFinding], paths: Paths) -> str:
-    """Return a list of objects with the members of AuditFinding, and its story."""
+    """Return a list of objects with the attributes of AuditFinding, and the story of each."""
     return json.dumps([_object(one, paths) for one in findings], indent=2)
 
 
@@ -158,7 +156,7 @@ def _object(finding: AuditFinding, paths: Paths) -> dict[str, Any]:
 
 
 def sarif_of(findings: Sequence[AuditFinding], paths: Paths) -> str:
-    """Return a log of one run, each finding at the line that it concerns."""
+    """Return a SARIF log with one run, and each finding at its line."""
     run = {
         "tool": {"driver": _driver()},
         "columnKind": "unicodeCodePoints",

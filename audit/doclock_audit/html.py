@@ -1,4 +1,4 @@
-"""The findings as one page of HTML, without scripts, which loads nothing."""
+"""The findings as one HTML page that runs no script and loads nothing."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _HEAD: Final = """<!DOCTYPE html>
 
 
 def html_of(findings: Sequence[AuditFinding], summary: Sequence[str], paths: Paths) -> str:
-    """Return the page.  All text that is not from here is escaped: it may come from data.
+    """Return the page.  It escapes every text from outside this module, because it may come from data.
 
-    :param summary: lines for its end.
+    :param summary: lines for the end of the page.
     """
     parts = [_HEAD.format(style=_STYLE)]
     if findings:
@@ -102,5 +102,5 @@ def _story(finding: AuditFinding, paths: Paths) -> Iterator[str]:
             else f"<tr><td></td><td>{_text(text)}</td></tr>"
             for who, text in steps
         )
-        yield "<p>Two transactions at once:</p>"
+        yield "<p>Two concurrent transactions:</p>"
         yield f"<table><tr><th>first</th><th>second</th></tr>{''.join(rows)}</table>"

@@ -1,4 +1,4 @@
-"""Rows that are inserted because a SELECT found, or did not find, others."""
+"""Finds rows that the program inserts because a SELECT found, or did not find, other rows."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _ANY_ERROR: Final = ("", "Exception")
 
 
 class _TableRead(NamedTuple):
-    """A SELECT on one table, as last executed.
+    """The last execution of a SELECT on one table.
 
-    :ivar equal: the values of the columns of the condition; None where they are not known.
-    :ivar writes: it is an UPDATE, or the INSERT itself.
+    :ivar equal: the values of the columns in the condition; None where unknown.
+    :ivar writes: the statement is an UPDATE, or the INSERT itself.
     """
 
     places: Places
@@ -62,15 +62,14 @@ class _TableRead(NamedTuple):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Those of the condition."""
         return self.condition.within.union(column for column, _ in self.condition.equal)
 
 
 class _Race(NamedTuple):
     """The race that the source shows.
 
-    :ivar columns: the computed number, or the columns that a search in the rows compares.
-    :ivar certain: they are known.
+    :ivar columns: the column of the computed number, or the columns that a search compares.
+    :ivar certain: the columns are known.
     """
 
     code: str
@@ -81,23 +80,23 @@ class _Race(NamedTuple):
 class NewRow(NamedTuple):
     """An inserted row.
 
-    :ivar values: by the keys of the columns.
-    :ivar headers: the rows that it refers to.
-    :ivar names: those that parameters of a text have, by column.
+    :ivar values: by column key.
+    :ivar headers: the rows that the new row refers to.
+    :ivar names: the parameters' names in the SQL text, by column.
     """
 
     table: Table
     values: Mapping[str, Any]
     headers: HeaderRows
     places: Places
-    names: Mapping[str, str] = {}  # nobody changes it
+    names: Mapping[str, str] = {}  # never modified
 
 
 class InsertRace(Rule):
-    """Certain if the source shows that the row is inserted because of the rows that were read.
+    """Certain if the source shows that the program inserts the row because of rows that it read.
 
-    Not a finding if a unique constraint or index prevents the second row: the database detects the
-    race.
+    It is not a finding if a unique constraint or index prevents the second row, because the database
+    detects the race.
     """
 
     code = "check-then-insert"
@@ -107,7 +106,7 @@ class InsertRace(Rule):
         self._reads: OrderedDict[str, OrderedDict[Places, _TableRead]] = OrderedDict()
 
     def read_table(self, sent: Sent, places: Places, number: int, parameters: Rows) -> None:
-        """Remember a SELECT, or an UPDATE that may find no row."""
+        """Remember a SELECT, or an UPDATE that might find no row."""
         if self.is_of_tests is not None:
             places = self.without_tests(places)
         for condition in sent.conditions:
@@ -153,7 +152,7 @@ class InsertRace(Rule):
         ]
 
     def inserted(self, transaction: Transaction, new: NewRow) -> None:
-        """Judge a new row by the SELECTs before it."""
+        """Judge a new row by the earlier SELECTs."""
         constants = set(_constants(new.table, new.values))
         for read, race in self._races(new.table, new.places, new.names):
             equal = read.equal
@@ -161,14 +160,14 @@ class InsertRace(Rule):
                 _same(new.values.get(name), value) for name, value in equal.items()
             )
             if same and (equal or read.condition.exact) and race.columns.isdisjoint(equal or ()):
-                # Databases differ in the locks of an UPDATE that finds no row.
+                # Databases lock differently for an UPDATE that finds no row.
                 judged = race._replace(certain=race.certain and not read.writes)
                 self._judge(transaction, new, read, judged, constants)
 
     def read_itself(self, transaction: Transaction, new: NewRow, own: OwnRead, number: int) -> None:
         """Judge an INSERT that reads rows of its own table.
 
-        :param new: with the parameters of the statement for its values.
+        :param new: its values are the parameters of the statement.
         """
         read = _TableRead(new.places, number, own.condition, new.values, writes=True)
         self._judge(transaction, new, read, _Race(own.code, own.numbers), set())
@@ -181,14 +180,14 @@ class InsertRace(Rule):
         race: _Race,
         constants: set[str],
     ) -> None:
-        """Note the race unless the database, or a lock, keeps the two apart.
+        """Note the race unless the database or a lock excludes it.
 
         :param constants: columns that have the same value in each new row.
         """
         protection = transaction.protection
         if transaction.has_wide_lock or protection.excludes_inserts:
             return
-        for _, header in new.headers:  # others must wait if it is locked, or new too
+        for _, header in new.headers:  # others must wait if it is locked or new
             lock = transaction.locks.get(header)
             if header in transaction.inserted or (lock and lock.is_before(read.number)):
                 return
@@ -234,12 +233,12 @@ class InsertRace(Rule):
 
 
 _MESSAGES: Final = {
-    "check-then-insert": "{inserted} inserts a row of {name} because {read} has found none{of}, and no "
-    "unique constraint or index of the table keeps out a second one; two transactions at once insert two",
-    "capacity": "{inserted} inserts a row of {name} as long as {read} counts few enough{of}; two "
-    "transactions at once count the same, and insert one too many",
+    "check-then-insert": "{inserted} inserts a row of {name} because {read} found none{of}, and no "
+    "unique constraint or index prevents a second one; two concurrent transactions insert two",
+    "capacity": "{inserted} inserts a row of {name} while {read} counts few enough{of}; two "
+    "concurrent transactions get the same count, and insert one row too many",
     "max-plus-one": "{name}.{column} is computed from the rows{of} that {read} reads, and {inserted} "
-    "inserts it; two transactions at once give the same number twice",
+    "inserts it; two concurrent transactions compute the same number",
 }
 
 
@@ -259,7 +258,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _constants(table: Table, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the columns of a new row that have their constant default, such as the key of a single row."""
+    """Yield the columns of a new row that hold their constant default, such as a singleton's key."""
     for column in table.columns:
         if isinstance(column.default, ColumnDefault) and column.default.is_scalar:
             constant = column.default.arg
@@ -270,7 +269,7 @@ def _constants(table: Table, values: Mapping[str, Any]) -> Iterator[str]:
 def _keeps_out(table: Table, columns: Iterable[str]) -> bool | None:
     """Return whether the table allows at most one row with the same values in these columns.
 
-    None: it depends, for an index of some rows, or of an expression given as text.
+    None: it depends, for a partial index or an index on an expression given as text.
     """
     names = set(columns)
     found: bool | None = False
@@ -288,7 +287,7 @@ def _keeps_out(table: Table, columns: Iterable[str]) -> bool | None:
 
 
 _Returned = Literal["found", "none", "limit"]
-"""A row was found; none was; there are too many or few enough."""
+"""A row was found; no row was found; there are too many or few enough rows."""
 
 _OPPOSITE: Final[Mapping[_Returned, _Returned]] = {
     "found": "none",
@@ -297,7 +296,7 @@ _OPPOSITE: Final[Mapping[_Returned, _Returned]] = {
 }
 
 _Columns = tuple[tuple[str, frozenset[str]], ...]
-"""Columns, each with the program's names for it."""
+"""Columns, each with the names that the program uses for it."""
 
 
 # Threads: cached pure functions of source files.
@@ -322,7 +321,7 @@ def races_of(
         race = _race_in(scope, before.line, after.line, aggregates, entity, says)
         if race is not None:
             code, looked_up = race
-            if looked_up is None:  # the SELECT has the row's conditions
+            if looked_up is None:  # the SELECT has the same conditions as the row
                 found.append(_Race(code))
             else:
                 found += _compared(scope, after, columns, *looked_up)
@@ -351,10 +350,10 @@ def _refused(read: Places, inserted: Places, aggregates: bool) -> Iterator[_Race
 def _compared(
     scope: Scope, inserted: Place, columns: _Columns, names: frozenset[str], keys: frozenset[str]
 ) -> Iterator[_Race]:
-    """Yield the race of a search, unless it concerns something else than a value of the new row.
+    """Yield the race of a search, unless the search ignores the values of the new row.
 
-    :param names: the columns that it compares.
-    :param keys: the variables that it searches for.
+    :param names: the columns that the search compares.
+    :param keys: the variables that it looks for.
     """
     compared = [(key, of) for key, of in columns if of & names]
     use = scope.statement_at(inserted.line)
@@ -374,11 +373,11 @@ def _compared(
 def _race_in(
     scope: Scope, read: int, inserted: int, aggregates: bool, entity: str, says: _Returned
 ) -> tuple[str, tuple[frozenset[str], frozenset[str]] | None] | None:
-    """Return the code of the race in which a row is inserted depending on rows that were read.
+    """Return the code of the race in which the program inserts a row depending on rows that it read.
 
-    With it are the columns and the variables of a look-up in what was read, where there is one.
+    If the program looks something up in those rows, include the columns and variables of the look-up.
 
-    :param says: what a true result of the function that reads says.
+    :param says: what the reading function's true result means.
     """
     use = scope.statement_at(inserted)
     missed = _Seen(scope, use, read).missed()
@@ -387,7 +386,7 @@ def _race_in(
     for node in (use, *_made(scope, use, entity)):
         for guard in scope.guards(node):
             for part, outcome in certain_parts(guard.test, outcome=guard.outcome):
-                seen = _Seen(scope, part, read)  # a variable may have another value later
+                seen = _Seen(scope, part, read)  # a variable may get another value later
                 if says == "limit" and seen.is_read(part):
                     return "capacity", None
                 code = seen.code_of(part, outcome is (says == "found"), aggregates)
@@ -405,7 +404,7 @@ def _made(scope: Scope, use: ast.AST, entity: str) -> Iterator[ast.AST]:
 
 
 def is_next_number(names: frozenset[str], read: Places, inserted: Places, aggregates: bool) -> bool:
-    """Return whether the new row has a number that is computed from those that were read."""
+    """Return whether the program computes a number of the new row from rows that it read."""
     for scope, before, after, _ in _common(read, inserted):
         use = scope.statement_at(after.line)
         seen = _Seen(scope, use, before.line)
@@ -432,9 +431,9 @@ def _values_of(
 
 
 def _common(read: Places, inserted: Places) -> Iterator[tuple[Scope, Place, Place, _Returned]]:
-    """Yield the functions that have both read and inserted, themselves or by what they call.
+    """Yield the functions that both read and insert, directly or through calls.
 
-    With each is what a true result of the function that it called says.
+    Each comes with the meaning of a true result of the called function.
     """
     says: _Returned = "found"
     for before in read:
@@ -476,13 +475,13 @@ def _parts_of_value(node: ast.AST) -> list[ast.AST]:
 
 
 def _key_of(node: ast.expr) -> ast.expr:
-    """Return the result of a comprehension for each row; for a dictionary, its key."""
+    """Return a comprehension's result for each row; for a dictionary, the key."""
     found: ast.expr = getattr(node, "key", None) or getattr(node, "elt")  # noqa: B009  # of some kinds
     return found
 
 
 class _Seen:
-    """The values of a function that one of its lines has read."""
+    """The values in a function that come from one of its reading lines."""
 
     def __init__(self, scope: Scope, use: ast.AST, line: int) -> None:
         self._scope = scope
@@ -502,7 +501,7 @@ class _Seen:
         )
 
     def _origins(self, expression: ast.AST) -> Iterator[ast.AST]:
-        """Yield an expression and those that determine its value, except conditions."""
+        """Yield an expression and the expressions that determine its value, except conditions."""
         seen: set[str] = set()
         left = [expression]
         while left:
@@ -515,7 +514,7 @@ class _Seen:
                 left += _parts_of_value(node)
 
     def returned(self) -> _Returned | None:
-        """Return what a true result of the function says of what was read; None: nothing."""
+        """Return what a true result of the function says about the rows read; None: nothing."""
         for node in self._scope.nodes:
             match node:
                 case ast.Return(value=ast.Constant(value=bool(is_true))):
@@ -536,7 +535,7 @@ class _Seen:
         return "none" if codes[0] else "found"
 
     def missed(self) -> ast.AST | None:
-        """Return the look-up of a ``try``, if the insert is in the ``except`` for what it has not found."""
+        """Return the look-up in a ``try`` if its ``except`` inserts the missing row."""
         for inner, parent, _ in self._scope.around(self._use):
             if isinstance(inner, ast.ExceptHandler) and isinstance(parent, ast.Try):
                 text = "" if inner.type is None else ast.unparse(inner.type)
@@ -549,7 +548,7 @@ class _Seen:
         return None
 
     def compared(self, part: ast.AST) -> tuple[frozenset[str], frozenset[str]] | None:
-        """Return the columns and variables by which a condition looks in what was read; None where it does not."""
+        """Return the columns and variables that a condition looks up in the rows; None if it looks nothing up."""
         names: set[str] = set()
         keys: set[str] = set()
         looks = isinstance(part, ast.Compare) and isinstance(part.ops[0], (ast.In, ast.NotIn))
@@ -585,7 +584,7 @@ class _Seen:
         return (frozenset(names), frozenset(keys)) if looks else None
 
     def code_of(self, part: ast.expr, outcome: bool, aggregates: bool) -> str | None:
-        """Return the code of a condition on what was read; None for one on anything else."""
+        """Return the code for a condition on the rows read; None for any other condition."""
         absent, of = _says_absent(part), part
         match part:
             case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[of]):
@@ -600,7 +599,7 @@ class _Seen:
 
 
 def _says_absent(condition: ast.expr) -> bool | None:
-    """Return whether a condition that is true says that no row is there; None: it does not tell."""
+    """Return whether a true condition says that no row exists; None: unclear."""
     match condition:
         case ast.Compare(ops=[ast.In() | ast.NotIn() as operator]):
             return isinstance(operator, ast.NotIn)

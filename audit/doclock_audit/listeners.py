@@ -1,4 +1,4 @@
-"""The events of SQLAlchemy that an audit receives: of engines, sessions and mapped objects."""
+"""Listens to SQLAlchemy's events for an audit: events of engines, sessions and mapped objects."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ from .transactions import Read, RowLock, Transaction, Write
 from .watched import Watched, commits_each_statement, here
 
 _NAMELESS: Final = ""
-_MOST_VALUES: Final = 100  # rows of one statement that are examined
+_MOST_VALUES: Final = 100  # rows of one statement that the audit examines
 
 
 class Listeners:
     """Listeners for the events of engines, sessions and mapped objects, named like the events.
 
-    Those of objects get their states.
+    Listeners for objects receive the object's state.
     """
 
     def __init__(self, watched: Watched) -> None:
@@ -72,13 +72,13 @@ class Listeners:
     # Engines: statements as they are sent, and transactions of connections.
 
     def savepoint(self, word: str, connection: Connection, *_: object) -> None:
-        """Note a savepoint of SQLAlchemy's: they end in their order, so that their names do not matter."""
+        """Note a SQLAlchemy savepoint.  Savepoints end in order, so their names do not matter."""
         self._note_savepoint(self._watched.transaction_of(connection), word, _NAMELESS)
 
     def _note_savepoint(self, transaction: Transaction, word: str, name: str) -> None:
         if word != "SAVEPOINT":
             transaction.end_savepoint(name, rolled_back=word == "ROLLBACK")
-        stays = word == "ROLLBACK" and name != _NAMELESS  # by a text
+        stays = word == "ROLLBACK" and name != _NAMELESS  # named by a text
         if word == "SAVEPOINT" or stays:
             transaction.savepoints += ((name, self._watched.statements),)
 
@@ -91,7 +91,7 @@ class Listeners:
         context: Any,
         _many: bool,
     ) -> None:
-        """Judge a statement by its text and its construct."""
+        """Judge a statement by its text and its SQLAlchemy construct."""
         watched = self._watched
         watched.statements += 1
         user = watched.seen(connection).user
@@ -137,7 +137,7 @@ class Listeners:
     ) -> None:
         if reading is not None:
             if reading.number:
-                reading = None  # it was executed before: the session does not know this one
+                reading = None  # executed before: the session does not know this one
             else:
                 reading.number, reading.claims = self._watched.statements, sent.limited
         if not sent.asks:
@@ -162,7 +162,7 @@ class Listeners:
     def _note_rows_locked(
         self, transaction: Transaction, sent: Sent, context: Any, place: Place
     ) -> None:
-        """Record the row that a SELECT locks by its key, or else the tables."""
+        """Record the row that a SELECT locks by key; without a key, record the tables."""
         number = self._watched.statements
         for condition in sent.conditions:
             for parameters in parameters_of(context):
@@ -181,12 +181,12 @@ class Listeners:
             or written
             or (transaction.protection.finds_conflicts and not sent.locks)
         ):
-            return  # the transaction has what the SQL lacks
+            return  # the transaction already has the lock that the SQL lacks
         database = connection.dialect.name
         if not sent.locks:
-            reason = "the SQL that is sent has no lock in it"
+            reason = "the SQL that is sent takes no lock"
         elif commits_each_statement(connection):
-            reason = "the connection commits each statement, which ends the lock"
+            reason = "the connection commits each statement, which releases the lock"
         else:
             return
         self._watched.rules.effects.without_effect(transaction, sent, database, reason, here())
@@ -213,7 +213,7 @@ class Listeners:
     def _note_own_read(
         self, transaction: Transaction, own: OwnRead, context: Any, *, in_flush: bool
     ) -> None:
-        """Tell the rules of an INSERT that reads its own table; of an object, with the line that adds it."""
+        """Pass to the rules an INSERT that reads its own table; for an object, with the line that adds it."""
         watched, table = self._watched, own.condition.table
         added = (
             places
@@ -273,7 +273,7 @@ class Listeners:
     def _note_saved(
         self, transaction: Transaction, row: Row, columns: set[str], places: Places
     ) -> None:
-        """Tell the rules of an object that is saved without a flush, as by bulk_save_objects()."""
+        """Pass to the rules an object that is saved without a flush, such as by bulk_save_objects()."""
         for of, assigned in list(self._watched.assigned.items()):
             read, state = self._watched.reads.get(of), of()
             if (
@@ -294,34 +294,32 @@ class Listeners:
     # Sessions: their transactions, and the SELECTs of objects.
 
     def after_begin(self, session: Session, _: SessionTransaction, connection: Connection) -> None:
-        """Give the connection's statements to the session."""
+        """Attribute the connection's statements to the session."""
         self._watched.use(connection, self._watched.session(session))
 
     def after_commit(self, session: Session) -> None:
-        """Note that the outer transaction is committed, not only a savepoint released."""
+        """Note that the outer transaction committed, and not only a savepoint."""
         if not session.in_nested_transaction():
             self._watched.session(session).committed = True
 
     def after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
-        """Forget the rows of the session's transaction."""
         if transaction.parent is None:
             self._watched.end_session(session)
 
     def before_flush(self, session: Session, *_: object) -> None:
-        """Note that objects are written, and not rows of bulk_update_mappings()."""
+        """Note that the flush writes objects, not rows of bulk_update_mappings()."""
         self._watched.session(session).flush = ()
 
     def transient_to_pending(self, _: Session, instance: object) -> None:
-        """Remember the line that adds a new object."""
         self._watched.added.put(instance_state(instance), places_of_program())
 
     def do_orm_execute(self, run: ORMExecuteState) -> Result[Any] | None:
-        """Remember the line that reads, and find out which rows a locking SELECT returns."""
+        """Remember the reading line, and find the rows that a locking SELECT returns."""
         read = self._guarded_begin(run) if run.is_select else None
         if read is None or not read.locked or run.execution_options.get("yield_per"):
             return None
         result = run.invoke_statement()
-        if hasattr(result, "iterator"):  # rows of objects, not of columns
+        if hasattr(result, "iterator"):  # rows with objects, not columns
             self._guarded_note(run.session, read, buffer_rows(result))
         return result
 
@@ -351,7 +349,7 @@ class Listeners:
     def _note_kept(
         self, transaction: Transaction, session: Session, state: InstanceState[Any], read: Read
     ) -> None:
-        """Record the lock of an object's row, and that the object was not read again."""
+        """Record that the object's row is locked, and that the object kept its values."""
         row, before = row_of(state), self._watched.reads.get(ref(state))
         if row is None:
             return
@@ -364,7 +362,7 @@ class Listeners:
     def lock_acquired(
         self, session: Session, document: DocumentKey | LockedName, lock: LockOptions, _: float
     ) -> None:
-        """Note a lock of a LockingSession, whose SQL may not show it."""
+        """Note a LockingSession's lock, which its SQL might not show."""
         entity, key = document
         if entity is None or not is_row_lock(lock) or not isinstance(key, tuple):
             return
@@ -377,7 +375,7 @@ class Listeners:
     # Mapped objects: loaded, changed, written.
 
     def load(self, state: InstanceState[Any], context: Any) -> None:
-        """Remember the SELECT that has read an object."""
+        """Remember the SELECT that read an object."""
         seen = self._sessions.get(state.session_id)
         read = None if seen is None else seen.reading
         if seen is None or read is None or context is None:
@@ -387,7 +385,7 @@ class Listeners:
             self._guarded_acquire(seen.transaction, row_of(state), read.lock)
 
     def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
-        """Treat a full refresh as a load; of a partial one, record the attributes that were read again."""
+        """Treat a full refresh as a load; after a partial refresh, record the refreshed attributes."""
         columns = state.dict.keys() & state.mapper.column_attrs.keys()
         columns -= {one.key for one in state.mapper.primary_key}
         if attributes is None or attributes >= columns:
@@ -418,7 +416,7 @@ class Listeners:
     def written(
         self, kind: str, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]
     ) -> None:
-        """Tell the rules of an object that a flush has written."""
+        """Pass to the rules an object that a flush wrote."""
         watched, of = self._watched, ref(state)
         assigned = watched.assigned.pop(of, {})
         added = watched.added.pop(of, None)

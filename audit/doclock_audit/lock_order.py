@@ -1,7 +1,7 @@
 """``lock-order-cycle``: transactions lock the same rows, or rows of the same tables, in different orders.
 
-No deadlock has to happen.  Each transaction of the run shows the orders in which it locked, and a
-cycle of them is a deadlock of concurrent transactions: with the same rows, a certain one.
+No deadlock has to happen.  Each transaction of the run shows the orders in which it took locks.  A
+cycle of these orders can deadlock concurrent transactions; with the same rows, it is certain.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .rows import Row, short_name
 from .rules import Rule
 from .transactions import RowLock, Transaction
 
-_MOST_PAIRS: Final = 20_000  # pairs of rows that are remembered during the run
-_ALL_PAIRS: Final = 8  # up to so many rows all pairs are examined, beyond that neighbours
-_MOST_VISITED: Final = 300  # in the search for one cycle
+_MOST_PAIRS: Final = 20_000  # pairs of rows remembered during the run
+_ALL_PAIRS: Final = 8  # up to this many rows, examine all pairs; beyond it, only neighbours
+_MOST_VISITED: Final = 300  # visited in the search for one cycle
 
 T = TypeVar("T")
 
@@ -29,11 +29,11 @@ T = TypeVar("T")
 class _Order:
     held_at: str
     locked_at: str
-    guards: frozenset[Row]  # rows that were locked before both, in every such transaction
+    guards: frozenset[Row]  # rows locked before both, in every such transaction
 
 
 class LockOrder(Rule):
-    """Certain if the same rows were locked in both orders."""
+    """Certain if transactions locked the same rows in both orders."""
 
     code = "lock-order-cycle"
 
@@ -83,7 +83,7 @@ class LockOrder(Rule):
         else:
             known.guards &= order.guards
         way_back = _way(self._after, row, held, _MOST_VISITED)
-        if way_back is not None and held in self._after:  # otherwise it was the oldest
+        if way_back is not None and held in self._after:  # otherwise held is gone
             self._note_cycle(way_back)
 
     def _note_cycle(self, rows: Sequence[Row]) -> None:
@@ -91,21 +91,21 @@ class LockOrder(Rule):
         cycle = [*rows[first:], *rows[:first]]
         orders = [self._after[held][row] for held, row in _steps(cycle)]
         if frozenset.intersection(*(order.guards for order in orders)):
-            return  # each transaction locks a common row first
+            return  # each transaction first locks a common row
         entities = "|".join(row.entity for row in cycle)
         places = "|".join(place for one in orders for place in (one.held_at, one.locked_at))
         self.tally.add(("cycle", entities, places))
 
     def findings(self) -> Iterator[AuditFinding]:
-        """Yield the cycles of rows, and then those of classes that no such cycle shows."""
-        shown = set()  # the classes of a cycle
+        """Yield the cycles of rows, then the cycles of classes that contain no cycle of rows."""
+        shown = set()  # the classes of reported cycles
         orders: dict[tuple[str, str, str], tuple[tuple[str, str], int]] = {}
         for (kind, *key), count in self.tally:
             if kind == "cycle":
                 entities = key[0].split("|")
                 shown.add(frozenset(entities))
                 yield self._judge(entities, key[1].split("|"), count, certain=True)
-            else:  # the first pair of places where it was seen
+            else:  # the places where the pair was first seen
                 held, row, direction, *(held_at, locked_at) = key
                 known, times = orders.get((held, row, direction), ((held_at, locked_at), 0))
                 orders[held, row, direction] = known, times + count
@@ -151,7 +151,7 @@ def _steps(cycle: Sequence[T]) -> Iterable[tuple[T, T]]:
 
 
 def _cycles(pairs: Sequence[tuple[str, str]]) -> Iterator[list[str]]:
-    """Yield the shortest cycle through each pair of classes that are locked one after the other."""
+    """Yield the shortest cycle through each pair of classes that the run locked in succession."""
     after: dict[str, list[str]] = {}
     for held, row in pairs:
         after.setdefault(held, []).append(row)

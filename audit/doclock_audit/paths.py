@@ -13,7 +13,7 @@ from .places import in_packages, is_of_tests
 
 
 class Paths:
-    """Shows places of the program as people in this project name them.
+    """Shows places in the program with paths relative to the project.
 
     :param root: the folder of the project.
     """
@@ -22,7 +22,7 @@ class Paths:
         self.root = root
 
     def site(self, site: str) -> str:
-        """Return the place with its file relative to the project; marks those of tests."""
+        """Return the place with its file relative to the project, marked if it belongs to the tests."""
         return f"{self.relative(site)}{' (test)' if self.is_of_tests(site) else ''}"
 
     def relative(self, site: str) -> str:
@@ -41,11 +41,11 @@ class Paths:
         return self.is_file_of_tests(site.rpartition(":")[0])
 
     def is_file_of_tests(self, file: str) -> bool:
-        """Return whether a file is one of the tests."""
+        """Return whether a file belongs to the tests."""
         return is_of_tests(self.relative(file))
 
     def text(self, text: str, sites: Sequence[str], *, marks: bool = True) -> str:
-        """Return a text with these places."""
+        """Return a text with these places shortened."""
         if sites:
             longest_first = sorted(map(re.escape, sites), key=len, reverse=True)
             show = self.site if marks else self.relative
@@ -56,7 +56,7 @@ class Paths:
 
 
 def check_writable(file: Path, error_of: Callable[[str], Exception]) -> None:
-    """Check before a run that its report can be written; otherwise raise this error with the reason."""
+    """Before a run, check that the report can be written; if not, raise this error with the reason."""
     is_new = not file.exists()
     try:
         file.open("ab").close()

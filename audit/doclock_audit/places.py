@@ -1,4 +1,4 @@
-"""Places: the lines of the program behind a statement, an assignment or a lock."""
+"""Places: the program's lines behind a statement, an assignment or a lock."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
-_new_place = partial(tuple.__new__, Place)  # as Place() does, in C
+_new_place = partial(tuple.__new__, Place)  # same as Place(), but in C
 
 Places = tuple[Place, ...]
-"""A place, and those that called it, the innermost first."""
+"""A place and its callers, the innermost first."""
 
 NOWHERE: Final[Places] = (Place("<unknown>", 0),)
 
 _DEPTH: Final = 3
-#: The names that Alembic looks for in a migration.
+#: names that Alembic looks for in a migration
 _MIGRATION: Final = {"revision", "down_revision"}
 _PACKAGES: Final = tuple(
     f"{folder}{sep}"
@@ -51,11 +51,11 @@ _PACKAGES: Final = tuple(
 
 _INSTALLED: Final = (
     *_PACKAGES,
-    # The script of a command, such as pytest, is the outermost frame of a run.
+    # When a script such as pytest runs the program, its frame is the outermost one.
     *(f"{sysconfig.get_paths()[name]}{sep}" for name in ("stdlib", "platstdlib", "scripts")),
 )
 _OTHERS, _PROGRAM, _RUNNER = range(3)
-#: The functions of pytest that call a test or a fixture: outer frames belong to neither.
+#: pytest's functions that call a test or a fixture: frames outside them belong to neither
 _RUNNERS: Final = tuple(
     f"{sep}_pytest{sep}{name}.py" for name in ("python", "fixtures", "unittest", "runner")
 )
@@ -69,16 +69,16 @@ _listening: list[RanBy] = []
 
 
 def places_of_program() -> Places:
-    """Return the lines of the program that are being executed, in at most three functions."""
+    """Return the program lines now executing, in at most three functions."""
     found: list[Place] = []
     libraries = _libraries
     frame: Any = currentframe()
     greenlet = None
     while True:
         try:
-            while frame.f_code.co_filename in libraries:  # most are
+            while frame.f_code.co_filename in libraries:  # most frames
                 frame = frame.f_back
-        except AttributeError:  # noqa: PERF203  # asyncio: who awaits is in the parent
+        except AttributeError:  # noqa: PERF203  # asyncio: the parent frame shows the awaiting coroutine
             greenlet = parent_of(greenlet)
             if greenlet is None:
                 break
@@ -97,9 +97,9 @@ def places_of_program() -> Places:
 
 
 def waiting_places(thread: int, task: Any) -> Places:
-    """Return the lines at which a thread, or a task of asyncio, waits or works."""
+    """Return the lines at which a thread or an asyncio task waits or works."""
     awaited = list(_awaited(task.get_coro())) if task is not None and not task.done() else []
-    running = sys._current_frames().get(thread)  # noqa: SLF001  # documented, in spite of its name
+    running = sys._current_frames().get(thread)  # noqa: SLF001  # documented, despite its name
     of_thread = [one for one, _ in walk_stack(running)] if running is not None else []
     every = reversed(awaited) if awaited else of_thread
     stack = [one for one in every if not one.f_code.co_filename.startswith("<")]
@@ -108,7 +108,7 @@ def waiting_places(thread: int, task: Any) -> Places:
 
 
 def is_of_migration() -> bool:
-    """Return whether a migration of Alembic is running, which runs alone."""
+    """Return whether an Alembic migration is running: nothing else runs beside it."""
     return any(
         frame.f_globals.keys() >= _MIGRATION
         or str(frame.f_globals.get("__name__", "")).startswith("alembic.")
@@ -117,7 +117,7 @@ def is_of_migration() -> bool:
 
 
 def _awaited(coroutine: Any) -> Iterator[FrameType]:
-    """Yield the frames of a coroutine and of those that it awaits; none while it runs."""
+    """Yield the frames of a coroutine and of the coroutines that it awaits; none while it runs."""
     while coroutine is not None:
         if getattr(coroutine, "cr_running", False):
             return
@@ -136,7 +136,7 @@ def _noted(found: Sequence[Place], stack: Callable[[], Iterable[FrameType]]) -> 
 
 
 def _of_program(stack: Iterable[FrameType]) -> Iterator[FrameType]:
-    """Yield the frames of the program, out to the running test or fixture."""
+    """Yield the program's frames, out to the running test or fixture."""
     for frame in stack:
         kind = _kind_of(frame)
         if kind == _RUNNER:
@@ -150,7 +150,7 @@ def _kind_of(frame: FrameType) -> int:
     key = (file, frame.f_globals.get("__name__")) if file.startswith("<") else file
     known = _kinds.get(key)
     if known is None:
-        path = os.path.abspath(file)  # noqa: PTH100  # a link stays what it is named
+        path = os.path.abspath(file)  # noqa: PTH100  # keep a link's own name
         installed = path.startswith(_INSTALLED) and not is_of_own_package(path)
         if path.endswith(_RUNNERS):
             known = _RUNNER
@@ -165,7 +165,7 @@ def _kind_of(frame: FrameType) -> int:
 
 
 def files_of_program() -> frozenset[str]:
-    """Return the executed files of the program, and those whose functions they import by name."""
+    """Return the program's executed files, and the files whose functions they import by name."""
     seen = {str(key) for key, kind in list(_kinds.items()) if kind == _PROGRAM}
     modules = {getattr(one, "__file__", None): one for one in list(sys.modules.values())}
     for module in filter(None, map(modules.get, list(seen))):
@@ -189,13 +189,13 @@ def in_packages(file: str) -> str:
 
 
 def is_of_own_package(file: str) -> bool:
-    """Return whether a file belongs to an installed package that is the program's own."""
+    """Return whether a file belongs to an installed package of the program itself."""
     name = in_packages(file).partition(sep)[0]
     return name.removesuffix(".py") in _own_packages
 
 
 def packages_in(root: Path) -> set[str]:
-    """Return the packages whose source is in this project: an installed copy is the program too."""
+    """Return the packages whose source is in this project: their installed copies belong to the program."""
     folders = (path for base in (root, root / "src") for path in base.glob("*/__init__.py"))
     return {path.parent.name for path in folders} - _FOLDERS_OF_TESTS
 
@@ -204,7 +204,7 @@ _FOLDERS_OF_TESTS: Final = frozenset({"test", "tests", "testing"})
 
 
 def is_of_tests(path: str) -> bool:
-    """Return whether a file, by its path in the project, contains tests."""
+    """Return whether a file contains tests, by its path in the project."""
     *folders, name = Path(path).parts or ("",)
     stem = name.removesuffix(".py")
     return (
@@ -219,9 +219,9 @@ _MOST_TESTS: Final = 20  # for each line
 
 
 class RanBy:
-    """The tests that ran a line of the program, each with the lines that called it there.
+    """The tests that ran a line of the program, each with the calling lines.
 
-    For each line, the first 20 tests are remembered.
+    It remembers the first 20 tests of each line.
     """
 
     def __init__(self) -> None:
@@ -229,7 +229,7 @@ class RanBy:
 
     @contextmanager
     def listening(self, packages: Collection[str]) -> Iterator[None]:
-        """Listen in the block, with these packages as the program's own."""
+        """Listen in the block, and treat these packages as part of the program."""
         _own_packages.extend(packages)
         _forget_kinds()
         _listening.append(self)
@@ -253,13 +253,13 @@ class RanBy:
             tests[test] = _callers(place, stack())
 
     def tests_of(self, sites: Collection[str]) -> list[str]:
-        """Return the tests that ran all of these lines, by their node ids."""
+        """Return the node ids of the tests that ran all of these lines."""
         each = [known for known in map(self._of, sites) if known]
         common = [test for test in (each[-1] if each else ()) if all(test in one for one in each)]
         return [test for test in common or (each[-1] if each else ()) if test]
 
     def callers_of(self, site: str, tests: Collection[str]) -> tuple[str, ...]:
-        """Return the lines that called this one, if possible in one of these tests."""
+        """Return the lines that called this one, preferably in one of these tests."""
         known = self._of(site)
         chains = [known[test] for test in (*tests, *known) if test in known]
         return next(filter(None, chains), ())
@@ -269,11 +269,11 @@ class RanBy:
         return self._tests.get(Place(file, int(line)), {})
 
     def export(self) -> list[Any]:
-        """Return everything known, for ``merge()`` in another process."""
+        """Return all data, for ``merge()`` in another process."""
         return [[*place, tests] for place, tests in self._tests.items()]
 
     def merge(self, exported: list[Any]) -> None:
-        """Add the knowledge of another process."""
+        """Add the data of another process."""
         for file, line, tests in exported:
             mine = self._tests.setdefault(Place(file, line), {})
             for test, callers in tests.items():
@@ -282,8 +282,8 @@ class RanBy:
 
 
 def _current_test() -> str:
-    """Return the node id of the test that pytest runs in this process, or ""."""
-    if "pytest" not in sys.modules:  # of a process that started this one
+    """Return the node id of the test that pytest is running in this process, or ""."""
+    if "pytest" not in sys.modules:  # the parent process may have set the variable
         return ""
     return os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
 
@@ -295,7 +295,7 @@ def _callers(place: Place, stack: Iterable[FrameType]) -> tuple[str, ...]:
     by_file: dict[str, Place] = {}
     for frame in _of_program(stack):
         file = frame.f_code.co_filename
-        if not file.startswith("<"):  # such as a worker of pytest-xdist
+        if not file.startswith("<"):  # for example a pytest-xdist worker
             by_file.setdefault(file, Place(file, frame.f_lineno))
         if len(by_file) > _MOST_CALLERS:
             break

@@ -1,4 +1,4 @@
-"""``--doclock-audit``: the whole run under audit(), including pytest-xdist's workers."""
+"""``--doclock-audit``: audits the whole run, including pytest-xdist's workers."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ _SUFFIXES: Final = (".json", ".sarif")
 
 
 class RunAudit:
-    """Watches from the configuration on, and reports at the end."""
+    """Watches from configuration on, and reports at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
         """Begin to watch.
 
-        :raises pytest.UsageError: the file's extension names no format, or the file cannot be
+        :raises pytest.UsageError: the file's extension names no known format, or the file cannot be
             written.
         """
         file, html = config.getoption("doclock_audit"), config.getoption("doclock_audit_html")
         if file and Path(file).suffix not in _SUFFIXES:
-            raise pytest.UsageError(f"--doclock-audit={file}: the name ends with .json or .sarif")
+            raise pytest.UsageError(
+                f"--doclock-audit={file}: the name must end with .json or .sarif"
+            )
         self._files = {file: Path(file or "").suffix, html: ".html"}
         self._folder = config.invocation_params.dir
-        if not hasattr(config, "workerinput"):  # a worker of pytest-xdist writes none
+        if not hasattr(config, "workerinput"):  # a pytest-xdist worker writes no file
             for one in filter(None, self._files):
                 check_writable(self._folder / one, pytest.UsageError)
         self._config = config
         packages = config.getoption("doclock_audit_package")
-        # pytest.ini may be in the folder of the tests, and pytest may run there: the outer one is the project's.
+        # pytest.ini may be in the tests' folder, and pytest may run there: the outer folder is the project's.
         outer = config.rootpath.is_relative_to(self._folder)
         root = self._folder if outer else config.rootpath
         self._audit = Audit(packages=packages, root=root, tests_alone=True)
@@ -44,7 +46,7 @@ class RunAudit:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Pass a worker's findings to its controller; in the controller, fail, and write the file."""
+        """Pass a worker's findings to the controller; in the controller, fail and write the file."""
         self._watching.close()
         output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
         if output is not None:
@@ -70,7 +72,7 @@ class RunAudit:
             self._audit.merge(json.loads(exported))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the table."""
+        """Print the findings."""
         terminalreporter.ensure_newline()
         terminalreporter.section("audit (sa_doclock)")
         for line in self._audit.report().splitlines():

@@ -1,4 +1,4 @@
-"""Rows of mapped classes: their keys, and the rows to which they refer by a foreign key."""
+"""Rows of mapped classes: their keys, and the rows that they reference by a foreign key."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ V = TypeVar("V")
 
 
 class ByObject(dict["ref[K]", V]):
-    """A value for each object, which it does not keep alive: a fast WeakKeyDictionary.
+    """A value for each object, without keeping the object alive: a fast WeakKeyDictionary.
 
-    ``get(ref(key))`` reads it; a thread may iterate over a list of its values.
+    Read a value with ``get(ref(key))``.  A thread may iterate over a list of the values.
     """
 
     def put(self, key: K, value: V) -> None:
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 class Header(NamedTuple):
-    """A table to which a class refers by a foreign key on its whole primary key."""
+    """A table that a class references by a foreign key on the table's whole primary key."""
 
     entity: str
     foreign_key: tuple[str, ...]  # attributes of the class, in the order of the header's key
@@ -60,7 +60,7 @@ def entity_name(mapper: Mapper[Any]) -> str:
 
 
 def row_written(state: InstanceState[Any]) -> Row:
-    """Return the row of a just written object, whose identity key is not yet the new one."""
+    """Return the row of an object just written, whose identity key is still the old one."""
     mapper, values = state.mapper, state.dict
     names = _keys.get(ref(mapper))
     if names is None:
@@ -70,12 +70,12 @@ def row_written(state: InstanceState[Any]) -> Row:
 
 
 def entity_of_class(root: type[Any]) -> str:
-    """Return the same for the class at the root itself."""
+    """Return the full name of the root class itself."""
     return f"{root.__module__}.{root.__qualname__}"
 
 
 def entity_of_table(table: Table) -> str:
-    """Return the name of the class whose rows a table has; the table's own if no class maps it."""
+    """Return the name of the class mapped to a table; without one, the table's own name."""
     found = _entities.get(table)
     if found is None:
         mapper = mapper_of_table(table)
@@ -84,12 +84,12 @@ def entity_of_table(table: Table) -> str:
 
 
 def mapper_of_table(table: Table) -> Mapper[Any] | None:
-    """Return a mapper whose rows this table has."""
+    """Return a mapper of this table's rows."""
     return next((mapper for mapper in all_mappers() if table in mapper.tables), None)
 
 
 def attributes_of(table: Table) -> Mapping[str, frozenset[str]]:
-    """Return the program's names for each column of a table: its key, and those of attributes."""
+    """Return the program's names for each column of a table: its key, and its mapped attributes."""
     found = _attributes.get(table)
     if found is None:
         names = {key: {key} for key in table.columns.keys()}  # noqa: SIM118  # a collection of columns
@@ -103,14 +103,14 @@ def attributes_of(table: Table) -> Mapping[str, frozenset[str]]:
 
 
 def mapper_of_statement(statement: Any) -> Mapper[Any] | None:
-    """Return the mapper of an INSERT or UPDATE; None if it names a table."""
+    """Return the mapper of an INSERT or UPDATE; None if the statement names a table."""
     entity = statement.entity_description.get("entity") if statement.is_dml else None
     found = None if entity is None else inspect(entity, raiseerr=False)
     return None if found is None else found.mapper
 
 
 def short_name(entity: str) -> str:
-    """Return the name of the class alone."""
+    """Return the class name without its module."""
     return entity.rpartition(".")[2]
 
 
@@ -120,9 +120,9 @@ def row_of(state: InstanceState[Any]) -> Row | None:
 
 
 def changed_attributes(state: InstanceState[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the column attributes whose value differs from the row's old one, with the new value.
+    """Yield the column attributes whose value changed, with the new value.
 
-    After the flush, those set by an SQL expression are expired and omitted.
+    A flush expires attributes set by an SQL expression; afterwards they are omitted.
     """
     columns, values = state.mapper.column_attrs, state.dict
     for name, old in state.committed_state.items():
@@ -131,7 +131,7 @@ def changed_attributes(state: InstanceState[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def headers_of(mapper: Mapper[Any]) -> tuple[Header, ...]:
-    """Return the headers that the rows of this class may belong to."""
+    """Return the headers to which rows of this class may belong."""
     found = _headers.get(mapper)
     if found is None:
         found = _headers[mapper] = tuple(_find_headers(mapper))
@@ -176,7 +176,7 @@ def _collection(
 
 
 def header_rows(state: InstanceState[Any]) -> Iterator[tuple[Header, Row]]:
-    """Yield the rows to which this object's row refers, as far as its foreign keys are loaded."""
+    """Yield the rows that this object's row references, if the foreign keys are loaded."""
     values = state.dict
     for header in headers_of(state.mapper):
         key = tuple(values.get(name) for name in header.foreign_key)
@@ -187,7 +187,7 @@ def header_rows(state: InstanceState[Any]) -> Iterator[tuple[Header, Row]]:
 def header_rows_of_values(
     mapper: Mapper[Any], values: Mapping[str, Any]
 ) -> Iterator[tuple[Header, Row]]:
-    """Yield the rows to which a row with these values, by column, refers."""
+    """Yield the rows that a row with these values references, by column."""
     for header in headers_of(mapper):
         columns = [mapper.column_attrs[name].columns[0].key for name in header.foreign_key]
         key = tuple(values.get(column) for column in columns)

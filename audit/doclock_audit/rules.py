@@ -1,4 +1,4 @@
-"""The rules: they learn what a transaction does, and count their findings."""
+"""The rules: they observe transactions, and count findings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HeaderRows = Iterable[tuple[Header, Row]]
 Rows = Sequence[Mapping[str, Any]]
 
 LIMIT: Final = 2_000
-"""The number of different keys in a tally; the rest are counted together."""
+"""The number of different keys in a tally; further keys are counted together."""
 
 
 class Tally:
@@ -58,13 +58,13 @@ class Tally:
         return iter(list(self._counts.items()))
 
     def strongest(self) -> Iterator[tuple[tuple[Any, ...], bool, int]]:
-        """Yield each key without its certainty, the certainty, and the count; of two, the certain one."""
+        """Yield each key without its certainty, the certainty, and the count; prefer the certain of two."""
         for (*key, certain), times in self:
             if certain or (*key, True) not in self:
                 yield tuple(key), certain, times
 
     def export(self) -> list[Any]:
-        """Return the counts as lists, which ``merge()`` of another process takes."""
+        """Return the counts as lists, for ``merge()`` in another process."""
         return [self.left_out, *([*key, times] for key, times in self)]
 
     def merge(self, exported: Iterable[Any]) -> None:
@@ -76,21 +76,21 @@ class Tally:
 
 
 class Rule:
-    """The rule for one code of findings.  Listeners call the methods named after events."""
+    """The rule for one code of findings.  Listeners call the methods that are named after events."""
 
     code: ClassVar[str]
 
     def __init__(self) -> None:
         self.tally = Tally()
         self.is_of_tests: Callable[[str], bool] | None = None
-        """Return whether a file contains tests: nobody else runs its lines at the same time."""
+        """Return whether a file contains tests: no concurrent caller runs its lines."""
 
     def is_test(self, place: Place) -> bool:
         """Return whether a line belongs to a test."""
         return self.is_of_tests is not None and self.is_of_tests(place.file)
 
     def without_tests(self, places: Places) -> Places:
-        """Return the line, and the program's lines that called it."""
+        """Return the line and its callers, except callers in tests."""
         if self.is_of_tests is None:
             return places
         return (places[0], *(one for one in places[1:] if not self.is_test(one)))
@@ -100,12 +100,12 @@ class Rule:
     ) -> None:
         """Count the key when the transaction ends.
 
-        :param certain: called then, with whether it was committed.
+        :param certain: called at the end, with whether the transaction committed.
         """
         transaction.later(lambda committed: self.tally.add((*key, certain(committed))))
 
     def export(self) -> Any:
-        """Return its counts, as lists, texts and numbers."""
+        """Return the counts, as lists, texts and numbers."""
         return self.tally.export()
 
     def merge(self, exported: Any) -> None:
@@ -133,7 +133,7 @@ class Rule:
 
 
 def keep_last(values: OrderedDict[K, V], key: K, value: V, number: int) -> V:
-    """Put the value at the end, and keep no more than so many; return it."""
+    """Put the value at the end, keep at most this many values, and return the value."""
     values.pop(key, None)
     values[key] = value
     if len(values) > number:
@@ -155,7 +155,7 @@ class LostUpdate(Rule):
         self._reads: OrderedDict[str, dict[Place, int]] = OrderedDict()
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
-        if write.kind == "insert" and write.row in transaction.deleted:  # it is overwritten
+        if write.kind == "insert" and write.row in transaction.deleted:  # the INSERT overwrites it
             table: Any = write.mapper.local_table
             values = tuple(Value(name, frozenset({name})) for name in write.changed)
             overwrites = WriteSent(table, (), frozenset(), None)
@@ -180,7 +180,7 @@ class LostUpdate(Rule):
             self._note(transaction, *of, read.place, place, write.places[0], certain=bool(seen))
 
     def read_table(self, sent: Sent, places: Places, number: int) -> None:
-        """Remember the line, for an UPDATE whose values are computed from what it has read."""
+        """Remember the line, for an UPDATE that computes its values from the rows read."""
         place = places[0]
         for table in sent.tables:
             known = self._reads.get(table)
@@ -198,7 +198,7 @@ class LostUpdate(Rule):
         places: Places,
     ) -> None:
         if update.conditions or transaction.has_wide_lock or transaction.protection.finds_conflicts:
-            return  # with other conditions than the key it is compare and set
+            return  # with conditions besides the key, it is compare-and-set
         table = plain_name(update.table)
         lock = None if row is None else transaction.locks.get(row)
         for read, number in self._reads.get(table, {}).items():
@@ -214,7 +214,7 @@ class LostUpdate(Rule):
     def _note(
         self, transaction: Transaction, entity: str, names: str, *places: Place, certain: bool
     ) -> None:
-        # Only an otherwise certain finding is examined further.
+        # Examine further only findings that are otherwise certain.
         alone = certain and (is_of_migration() or any(map(self.is_test, places[:2])))
         proves = certain and not alone
         self.count_at_end(
@@ -224,7 +224,7 @@ class LostUpdate(Rule):
         )
 
     def findings(self) -> Iterator[AuditFinding]:
-        columns: dict[tuple[Any, ...], dict[str, int]] = {}  # those of one finding, with its count
+        columns: dict[tuple[Any, ...], dict[str, int]] = {}  # each finding's, with its count
         for (entity, names, *places, certain), count in self.tally:
             known = columns.setdefault((short_name(entity), *places, certain), {"": 0})
             known[""] += count
@@ -235,9 +235,9 @@ class LostUpdate(Rule):
             count, names = found.pop(""), ", ".join(found)
             what = f"{read} reads the row without a lock, {assigned} writes it"
             if certain:
-                message = f"{name}.{names} is computed from what was read: {what}; of two transactions at once, one change is lost"
+                message = f"{name}.{names} is computed from an unlocked read: {what}; of two concurrent transactions, one loses its change"
             else:
-                message = f"{name}.{names} is replaced: {what}; what another transaction has written in between is lost"
+                message = f"{name}.{names} is overwritten: {what}; a change that another transaction makes in between is lost"
             cure = cures.lost_update(name, names, read, computed=certain)
             yield self._finding(certain, message, (read, assigned, flushed), cure, count)
 
@@ -249,7 +249,7 @@ def _is_protected(transaction: Transaction, write: Write, read: Read) -> bool:
     if transaction.protects(write.row, read, headers):
         return True
     if write.row in transaction.stale:
-        return True  # a finding of another rule
+        return True  # another rule reports it
     return bool(transaction.tables_locked) and any(
         transaction.protects_table(plain_name(table), read.number)
         for table in write.mapper.tables
@@ -277,8 +277,8 @@ class _Pair(NamedTuple):
 class DetailWithoutHeader(Rule):
     """Certain if the header depends on its details.
 
-    It does if a transaction that has locked the header also writes it, and has read its details or
-    has a relationship that deletes removed ones.  A detail whose own row is locked is no finding.
+    It depends on them if a transaction that locked the header also writes it, and read its details or has
+    a relationship that deletes removed details.  A detail whose own row is locked is not a finding.
     """
 
     code = "detail-without-header"
@@ -330,8 +330,8 @@ class DetailWithoutHeader(Rule):
         other = max(locked, key=lambda one: locked[one])
         part = pair.collection or f"{detail.lower()}s"
         message = (
-            f"{place} writes {detail} without the lock of its {header}, which {other} takes before "
-            f"it writes {detail}"
+            f"{place} writes {detail} without the lock on its {header}; {other} takes that lock "
+            f"before it writes {detail}"
         )
         is_mapped = pair.collection is not None
         cure = cures.detail_without_header(header, part, place, is_mapped=is_mapped)
@@ -339,12 +339,12 @@ class DetailWithoutHeader(Rule):
 
 
 class StaleAfterLock(Rule):
-    """Certain if a value is then written that depends on the old ones."""
+    """Certain if the transaction then writes a value that depends on the old values."""
 
     code = "stale-after-lock"
 
     def kept_values(self, transaction: Transaction, row: Row, before: Read, read: Read) -> None:
-        """Note the two reads; the end of the transaction shows whether it matters."""
+        """Note the two reads; the end of the transaction shows whether they matter."""
         transaction.stale[row] = before
         self.count_at_end(
             transaction,
@@ -365,15 +365,15 @@ class StaleAfterLock(Rule):
             name = short_name(entity)
             then = "and is then written" if certain else "until it is refreshed"
             message = (
-                f"{name} keeps the values that {before} has read, {then}: {locked} locks its row, but "
-                "SQLAlchemy does not refresh an object that is loaded"
+                f"{name} keeps the values that {before} read, {then}: {locked} locks its row, but "
+                "SQLAlchemy does not refresh a loaded object"
             )
             cure = cures.stale_after_lock(name, locked)
             yield self._finding(certain, message, (before, locked), cure, count)
 
 
 class LockWithoutEffect(Rule):
-    """Certain if the transaction then changes rows of the table: the sent text shows it."""
+    """Certain if the transaction then changes rows of the table, as the sent SQL shows."""
 
     code = "lock-without-effect"
 
@@ -394,14 +394,15 @@ class LockWithoutEffect(Rule):
 
 
 HOLD_LIMIT: Final = 0.2
-"""The seconds without a statement that are not reported."""
+"""Seconds without a statement that are not reported."""
 
 
 class LongHold(Rule):
     """Certain, but only a warning: nothing is lost, but others wait.
 
-    Without a lock, a transaction keeps a connection of the pool, and the server the old rows.  The
-    next statement does not show why it came late, so such a wait is reported where it was seen.
+    Even without a lock, a transaction keeps a connection of the pool, and makes the server keep old rows.
+    The next statement does not show why it came late, so the report names the place where the audit saw
+    the wait.
     """
 
     code = "long-hold"
@@ -438,10 +439,10 @@ class LongHold(Rule):
             locked, place, where = key
             seconds = f"up to {self._longest[key]:.1f} s while no statement runs, {where} {place}"
             if locked:
-                message = f"the lock that {locked} has taken is held for {seconds}"
+                message = f"the lock taken at {locked} is held for {seconds}"
                 cure = cures.long_hold(locked)
             else:
-                message = f"a transaction is open for {seconds}"
+                message = f"a transaction stays open for {seconds}"
                 cure = cures.idle_transaction(place)
             sites = (locked, place) if locked else (place,)
             found = replace(self._finding(True, message, sites, cure, count), severity="warning")

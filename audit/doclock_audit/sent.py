@@ -1,4 +1,4 @@
-"""Facts of a statement that is sent: the lock that it asks for, what it reads, and what it writes."""
+"""Facts about a sent statement: the lock it requests, and the rows it reads and writes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _ROW_LOCK: Final = re.compile(
     r"|\bWITH\s*\([^)]*\b(?:UPDLOCK|XLOCK|TABLOCKX|HOLDLOCK)\b",
     re.IGNORECASE,
 )
-#: Locks of a name, or of whole tables: others queue there before they lock any row.
+#: Locks on a name, or on whole tables: others queue there before they lock any row.
 _WIDE_LOCK: Final = re.compile(
     r"\bpg_(?:try_)?advisory_(?:xact_)?lock|\bGET_LOCK\s*\(|\bsp_getapplock\b|^\s*LOCK\s+TABLES?\b",
     re.IGNORECASE,
@@ -95,7 +95,7 @@ _SAVEPOINT: Final = re.compile(
     r"|ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)\s+(?P<name>[\w\"`]+)",
     re.IGNORECASE,
 )
-#: The values in a text: parameters in the styles of all drivers, literals, numbers and the like.
+#: The values in a text: parameters in the styles of all drivers, literals, numbers and similar.
 _VALUE: Final = re.compile(
     r"(?P<text>'(?:[^']|'')*')|(?P<other>\"[^\"]*\"|`[^`]*`|%%|::\w+)|%\((?P<name>\w+)\)s|(?P<position>%s|\?)"
     r"|[$:](?P<number>\d+)\b|(?P<named>:\w+)|(?<![\w.])(?P<digits>-?\d+(?:\.\d+)?)\b"
@@ -104,7 +104,7 @@ _EQUAL: Final = re.compile(r"^\(*\s*([\w.\"`\[\]]+)\s*=\s*:(\w+)\s*\)*$")
 
 
 class Value(NamedTuple):
-    """A column that the program gives a value, and the names of the parameters that may have it."""
+    """A column that the program sets, and the names of the parameters that may hold its value."""
 
     column: str
     names: frozenset[str]
@@ -112,28 +112,28 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteSent:
-    """An UPDATE, or the UPDATE that an INSERT makes of a row that is there already.
+    """An UPDATE, or the UPDATE that an INSERT turns into for an existing row.
 
-    :ivar values: those of the program; what the database computes is left out.
-    :ivar conditions: columns of the WHERE that are not in the primary key.
-    :ivar key: the names of the parameters that the whole primary key is equal to.
+    :ivar values: values from the program; values that the database computes are left out.
+    :ivar conditions: columns of the WHERE outside the primary key.
+    :ivar key: the names of the parameters that equal the whole primary key.
     """
 
     table: Table
     values: tuple[Value, ...]
     conditions: frozenset[str]
     key: tuple[str, ...] | None
-    from_parameters: bool = False  # it may have columns that only the parameters name
+    from_parameters: bool = False  # it may set columns that only the parameters name
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The rows of a table that a SELECT reads, or locks.
+    """The rows of a table that a SELECT reads or locks.
 
-    :ivar name: of the table, as a text may have it.
-    :ivar equal: columns that are equal to a parameter, with its name.
-    :ivar exact: there is no other condition, but ``within``.
-    :ivar within: columns that are one of a list of values.
+    :ivar name: of the table, as it may appear in the text.
+    :ivar equal: columns that must equal a parameter, with the parameter's name.
+    :ivar exact: no other condition exists, except ``within``.
+    :ivar within: columns that must be in a list of values.
     """
 
     table: Table
@@ -143,11 +143,11 @@ class Condition:
     within: frozenset[str] = frozenset()
 
     def key(self) -> tuple[str, ...] | None:
-        """Return the parameters that the whole primary key is equal to."""
+        """Return the parameters that equal the whole primary key."""
         return _key_of(self.table, dict(self.equal))
 
     def values(self, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the values of these columns; None where a parameter is missing."""
+        """Return the values of these columns; None if a parameter is missing."""
         if not all(name in parameters for _, name in self.equal):
             return None
         return {column: parameters[name] for column, name in self.equal}
@@ -156,8 +156,8 @@ class Condition:
 class OwnRead(NamedTuple):
     """The rows of its own table that an INSERT reads.
 
-    :ivar code: of the race that this is.
-    :ivar numbers: the columns that are computed from these rows.
+    :ivar code: of the race.
+    :ivar numbers: the columns computed from these rows.
     """
 
     code: str
@@ -167,30 +167,30 @@ class OwnRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Facts of a statement: from its text, and from the construct that it was compiled from."""
+    """Facts about a statement, from its text and its SQLAlchemy construct."""
 
-    asks: bool = False  # it has with_for_update() somewhere
-    locks: bool = False  # its text has a row lock
-    locks_widely: bool = False  # a name, or whole tables
+    asks: bool = False  # with_for_update() appears somewhere
+    locks: bool = False  # the text has a row lock
+    locks_widely: bool = False  # it locks a name, or whole tables
     locks_file: bool = False
-    begins: bool = False  # by its text; drivers begin without
-    ends: bool = False  # the transaction, by its text
-    savepoint: tuple[str, str] | None = None  # in its text: the first word, and the name
-    level: str | None = None  # that its text gives the transaction
-    controls: bool = False  # its text has one of those above
+    begins: bool = False  # the text begins a transaction; drivers begin without text
+    ends: bool = False  # the text ends the transaction
+    savepoint: tuple[str, str] | None = None  # in the text: the first word, and the name
+    level: str | None = None  # the isolation level that the text sets
+    controls: bool = False  # the text has one of the above
     is_select: bool = False
-    tables: frozenset[str] = frozenset()  # that it reads: lower case, without schema
-    conditions: tuple[Condition, ...] = ()  # of a SELECT or UPDATE of one table
-    locked: tuple[str, ...] = ()  # tables whose rows it locks, less those of conditions by key
-    aggregates: bool = False  # it counts, or takes the greatest
+    tables: frozenset[str] = frozenset()  # tables that it reads: lower case, without schema
+    conditions: tuple[Condition, ...] = ()  # of a SELECT or UPDATE on one table
+    locked: tuple[str, ...] = ()  # tables whose rows it locks, without conditions by key
+    aggregates: bool = False  # it counts, or takes the maximum
     limited: bool = False
     update: WriteSent | None = None
     insert: Table | None = None
-    inserts: tuple[tuple[str, str], ...] = ()  # columns of its text, each with the parameter
+    inserts: tuple[tuple[str, str], ...] = ()  # columns in the text, each with its parameter
     own_read: OwnRead | None = None  # of an INSERT
     delete: Condition | None = None
     writes: bool = False
-    written: frozenset[str] = frozenset()  # tables whose rows are changed or deleted
+    written: frozenset[str] = frozenset()  # tables whose rows it changes or deletes
 
 
 # Threads: the audit's listeners run in one thread at a time; the caches are safe.
@@ -199,7 +199,7 @@ _tables_by_name: WeakValueDictionary[str, Table] = WeakValueDictionary()
 
 
 def facts_of(text: str, context: Any) -> Sent:
-    """Return the facts of this statement; they are found once for each compiled statement."""
+    """Return the facts about this statement, computed once for each compiled statement."""
     compiled = getattr(context, "compiled", None)
     if compiled is None:
         positional = context is not None and context.dialect.paramstyle == "qmark"
@@ -213,13 +213,13 @@ def facts_of(text: str, context: Any) -> Sent:
 
 @lru_cache(maxsize=1024)
 def _facts_of_program_text(text: str, qmark: bool) -> Sent:
-    """Return the facts of the program's text, which the driver sends unchanged."""
+    """Return the facts about the program's text, which the driver sends unchanged."""
     return _with_text(_facts_of_text(text), with_names(text, qmark)[0])
 
 
 @lru_cache(maxsize=1024)
 def with_names(text: str, qmark: bool = False) -> tuple[str, Mapping[str, Any]]:
-    """Return a text whose values are parameters, as ``:total``, ``:0``, and those that it has itself.
+    """Return a text whose values are parameters, such as ``:total`` or ``:0``, and its literal values.
 
     :param qmark: a question mark is a parameter.
     """
@@ -248,7 +248,7 @@ def with_names(text: str, qmark: bool = False) -> tuple[str, Mapping[str, Any]]:
 
 
 def parameters_of(context: Any) -> Sequence[Mapping[str, Any]]:
-    """Return the parameters of each row of a statement, with the values that stand in its text."""
+    """Return the parameters for each row of a statement, with the literal values in its text."""
     rows: Sequence[Any]
     compiled = context.compiled
     if compiled is not None and not isinstance(compiled.statement, TextClause):
@@ -329,7 +329,7 @@ def _facts_of_compiled(text: str, compiled: Any) -> Sent:
 
 
 def _with_text(found: Sent, text: str) -> Sent:
-    """Return the facts of a text, as far as it has one table that the program maps."""
+    """Return the facts about a text, if it names only one mapped table."""
     if found.savepoint is not None:
         return found
     if found.is_select:
@@ -384,7 +384,7 @@ _AGGREGATES: Final = ("count", "max", "sum")
 
 
 def plain_name(table: Table) -> str:
-    """Return the name of a table as a text may have it: lower case, without schema."""
+    """Return the name of a table as it may appear in a text: lower case, without schema."""
     return str(table.name).lower()
 
 
@@ -396,7 +396,7 @@ def _tables(elements: Iterable[Any]) -> Iterator[Table]:
 
 
 def table_named(name: str) -> Table | None:
-    """Return the Table that a text means by this name, if the program has one."""
+    """Return the Table with this name in a text, if the program defines one."""
     found = _tables_by_name.get(name)
     if found is None:
         for mapper in all_mappers():
@@ -408,7 +408,7 @@ def table_named(name: str) -> Table | None:
 
 
 def asks_for_lock(element: Any) -> bool:
-    """Return whether this part of a statement asks for row locks."""
+    """Return whether this part of a statement requests row locks."""
     if isinstance(element, (Select, CompoundSelect)):
         return for_update_clause(element) is not None
     return isinstance(element, TextClause) and _ROW_LOCK.search(element.text) is not None
@@ -418,11 +418,11 @@ def asks_for_lock(element: Any) -> bool:
 
 
 _Names = Mapping[BindParameter[Any], str]
-"""The names of the parameters as they are sent."""
+"""The names of the parameters as sent."""
 
 
 def _criteria(elements: Iterable[Any]) -> Iterator[Any]:
-    """Yield the criteria of a statement's SELECTs; those in a subquery stand for it where it is all."""
+    """Yield the criteria of a statement's SELECTs; without a FROM, a condition's subquery replaces it."""
     for one in elements:
         if isinstance(one, Select):
             for part in _parts(one.whereclause):
@@ -483,7 +483,7 @@ def _columns(where: Any) -> Iterator[Column[Any]]:
 
 
 def conditions_of(statement: Any) -> frozenset[str]:
-    """Return the columns that a SELECT has conditions on, less those that identify or refer to a row."""
+    """Return the columns in a SELECT's conditions, without columns that identify or reference a row."""
     return frozenset(
         one.key
         for one in _columns(getattr(statement, "whereclause", None))
@@ -525,7 +525,7 @@ def _values(rows: Iterable[Mapping[Any, Any]]) -> Iterator[Value]:
 
 
 def _is_put_together(value: Any, column: str) -> bool:
-    """Return whether an SQL expression uses the program's values, and not the old one, as case() may."""
+    """Return whether an SQL expression uses values of the program, but not the old one, as case() may."""
     elements = list(iterate(getattr(value, "__clause_element__", lambda: value)()))
     names = {one.key for one in elements if isinstance(one, Column)}
     return column not in names and any(isinstance(one, BindParameter) for one in elements)
@@ -544,13 +544,13 @@ def _overwritten(statement: Insert, table: Table) -> WriteSent | None:
 
 
 def whole_row(table: Table) -> WriteSent:
-    """Return the write of an INSERT whose row was there before: all columns are replaced."""
+    """Return the write of an INSERT that replaces all columns of an existing row."""
     keys = tuple(column.key for column in table.primary_key)
     return WriteSent(table, (), frozenset(), keys, from_parameters=True)
 
 
 def _is_of_program(value: Any) -> bool:
-    """Return whether a value of ON CONFLICT is the program's, directly or from the row to insert."""
+    """Return whether a value in ON CONFLICT comes from the program, directly or through the row to insert."""
     if isinstance(value, BindParameter) or not isinstance(value, ClauseElement):
         return True
     if not isinstance(value, Column):
@@ -569,7 +569,7 @@ def _update_of_text(text: str) -> WriteSent | None:
     )
     tests = _tests_in_text(found["where"] or "")
     if None in tests:
-        return None  # compare and set, perhaps
+        return None  # possibly compare-and-set
     equal = {table_name(one[1]): one[2] for one in tests if one is not None}
     others = equal.keys() - {column.key for column in table.primary_key}
     return WriteSent(table, values, frozenset(others), _key_of(table, equal))
@@ -597,7 +597,7 @@ def _insert_of_text(
 
 
 def _own_read(text: str) -> OwnRead | None:
-    """Return what an INSERT reads of its own table, if new rows of others change the result."""
+    """Return the rows that an INSERT reads from its own table, if concurrent inserts change the result."""
     found = _WITH_SELECT.match(text)
     table = None if found is None else table_named(table_name(found["table"]))
     if found is None or table is None:
@@ -626,7 +626,7 @@ def _own_read(text: str) -> OwnRead | None:
 
 
 def _first_list(text: str) -> list[str]:
-    """Return the values before the FROM or WHERE, or before the parenthesis that ends them."""
+    """Return the values before the FROM or WHERE, or before the closing parenthesis."""
     depth, found = 0, [""]
     for word in _WORD.findall(text):
         depth += (word == "(") - (word == ")")
@@ -673,7 +673,7 @@ def _tests_in_text(where: str) -> list[re.Match[str] | None]:
 
 
 def values_sent(update: WriteSent, parameters: Mapping[str, Any]) -> tuple[Value, ...]:
-    """Return the columns that are written, those included that only the parameters name."""
+    """Return the written columns, including columns that only the parameters name."""
     known = {value.column for value in update.values}.union(update.key or ())
     if not update.from_parameters:
         return update.values
@@ -682,7 +682,7 @@ def values_sent(update: WriteSent, parameters: Mapping[str, Any]) -> tuple[Value
 
 
 def key_sent(names: Sequence[str] | None, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Return the values of these parameters; None where one is missing."""
+    """Return the values of these parameters; None if one is missing."""
     if names is None or not all(name in parameters for name in names):
         return None
     return tuple(parameters[name] for name in names)

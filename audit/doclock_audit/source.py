@@ -1,4 +1,4 @@
-"""The source of the program as a syntax tree: it is read, never imported or run."""
+"""The program's source as a syntax tree; the audit reads it, but never imports or runs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 class Guard(NamedTuple):
-    """A condition that has this outcome when a line of the program is executed."""
+    """A condition, with its outcome when a line of the program executes."""
 
     test: ast.expr
     outcome: bool
@@ -63,7 +63,7 @@ class Scope:
 
     @property
     def parameters(self) -> frozenset[str]:
-        """The names of the function's parameters, without that of its object."""
+        """The names of the function's parameters, without ``self``."""
         found = list(self._arguments())
         return frozenset(found) - {"self", "cls"}
 
@@ -74,12 +74,12 @@ class Scope:
                 yield one.arg
 
     def parameter_at(self, position: int) -> str | None:
-        """Return the parameter for a positional argument, even in a call of a method."""
+        """Return the parameter for a positional argument, even in a method call."""
         found = [one for one in self._arguments() if one not in ("self", "cls")]
         return found[position] if position < len(found) else None
 
     def statement_at(self, line: int) -> ast.AST:
-        """Return the innermost statement that has this line; a statement with blocks has the lines of its head."""
+        """Return the innermost statement on this line; a statement with blocks covers only its head."""
         if line not in self._statements:
             found = [one for one in self.nodes if isinstance(one, ast.stmt) and covers(one, line)]
             blocks = ((one, getattr(one, "body", None)) for one in found)
@@ -93,14 +93,14 @@ class Scope:
         return self._statements[line]
 
     def around(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, str]]:
-        """Yield each node with its parent and its role there, the innermost first."""
+        """Yield each enclosing node with its parent and its role there, the innermost first."""
         while node in self._above:
             parent, field = self._above[node]
             yield node, parent, field
             node = parent
 
     def guards(self, node: ast.AST) -> Iterator[Guard]:
-        """Yield the conditions around a node, and earlier ones that would have left its block."""
+        """Yield the conditions around a node, and earlier conditions that would have left its block."""
         for inner, parent, field in self.around(node):
             yield from self._guards_in(inner, parent, field)
             block = getattr(parent, field)
@@ -130,9 +130,9 @@ class Scope:
     def _of_items(
         self, items: ast.AST, use: ast.AST, seen: frozenset[str] = frozenset()
     ) -> Iterator[Guard]:
-        """Yield the conditions that all items of a loop fulfil, such as those of ``wanted - known``.
+        """Yield the conditions that all items of a loop meet, such as in ``wanted - known``.
 
-        :param seen: the variables on the way here.
+        :param seen: the variables already followed.
         """
         match items:
             case (
@@ -166,7 +166,7 @@ class Scope:
                 )
 
     def definitions(self, name: str, use: ast.AST) -> list[ast.AST]:
-        """Return the values that a variable may have where it is used."""
+        """Return the values that a variable may have at this use."""
         line = getattr(use, "lineno", 0)
         around = [*self.around(use)]
         parts = (getattr(parent, field) for _, parent, field in around)
@@ -177,14 +177,14 @@ class Scope:
                 continue
             assigns = isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
             if assigns and any(parent is node for _, parent, _ in around):
-                continue  # it is used in its own new value
+                continue  # the variable is used in its own new value
             if replaces and any(node in one for one in blocks):
-                found.clear()  # replaces the earlier ones on every path
+                found.clear()  # on every path, it replaces the earlier values
             found.append(value)
         return found
 
     def set_in_items(self, name: str, use: ast.AST) -> Iterator[ast.AST]:
-        """Yield what loops over a variable set in its items, as ``row["total"] += 1``."""
+        """Yield the values that loops over a variable set in its items, as ``row["total"] += 1``."""
         for loop in self.nodes:
             match loop:
                 case ast.For(target=ast.Name(id=item), iter=ast.Name(id=items)) if items == name:
@@ -193,7 +193,7 @@ class Scope:
                     )
 
     def names_behind(self, expression: ast.AST, use: ast.AST) -> set[str]:
-        """Return the variables of an expression, and those that determine their values."""
+        """Return the variables of an expression, and the variables that determine their values."""
         found: set[str] = set()
         left = names_in(expression)
         while left:
@@ -204,7 +204,7 @@ class Scope:
 
     @cached_property
     def _defined_names(self) -> dict[str, list[tuple[ast.AST, ast.AST, bool]]]:
-        """Each variable with its assigning nodes, the value, and whether it replaces all others."""
+        """Each variable with its assigning nodes: node, value, and whether it replaces all others."""
         found: dict[str, list[tuple[ast.AST, ast.AST, bool]]] = {}
         for node in self.nodes:
             for name, value, replaces in _defined(node):
@@ -216,7 +216,7 @@ _ELEMENTS: Final = ("elt", "key", "value")  # of comprehensions
 
 
 def _no_item(loop: ast.For | ast.AsyncFor) -> Iterator[Guard]:
-    """Yield the condition that a loop did not find the item that it searched for."""
+    """Yield the condition that a loop did not find the item it searched for."""
     for one in loop.body:
         if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
             items = ast.comprehension(loop.target, loop.iter, [one.test], 0)
@@ -278,7 +278,7 @@ def _defined(node: ast.AST) -> Iterator[tuple[str, ast.AST, bool]]:
 
 
 def _item(node: ast.AST, key: ast.expr, value: ast.expr) -> ast.Dict:
-    """Return what ``variable[key] = value``, or ``+= value``, adds to a variable."""
+    """Return the dictionary item that ``variable[key] = value``, or ``+= value``, adds."""
     if isinstance(node, ast.AugAssign):
         value = ast.copy_location(ast.BinOp(node.target, node.op, value), value)
     return ast.copy_location(ast.Dict([key], [value]), value)
@@ -306,7 +306,7 @@ def names_in(target: ast.AST) -> set[str]:
 
 
 def certain_parts(test: ast.expr, *, outcome: bool | None) -> Iterator[Guard]:
-    """Yield the parts of a condition whose outcome follows from that of the whole; None: all of them."""
+    """Yield the parts of a condition whose outcome follows from the whole condition's; None: all parts."""
     match test:
         case ast.BoolOp(op=op, values=values):
             if outcome is None or isinstance(op, ast.And) == outcome:
@@ -321,7 +321,7 @@ def certain_parts(test: ast.expr, *, outcome: bool | None) -> Iterator[Guard]:
 
 
 def name_of(function: ast.expr) -> str:
-    """Return the name of a function that is called, or of a method."""
+    """Return the name of a called function or method."""
     return str(getattr(function, "id", getattr(function, "attr", "")))
 
 
@@ -351,9 +351,9 @@ _CALLS: Final = 2  # functions between the lines of a finding and the driver
 
 @lru_cache(maxsize=4096)
 def reaches_driver(places: Places) -> bool:
-    """Return whether a function of these lines, or one that it calls, uses the driver's own connection.
+    """Return whether a function at these lines, or a function it calls, uses the raw driver connection.
 
-    The audit does not see the locks that it takes there.
+    The audit does not see locks taken there.
     """
     scopes = filter(None, map(scope_of, places))
     names = {name for scope in scopes for name in _names_used(scope.node)}
@@ -380,7 +380,7 @@ def _users_in(file: str, wanted: frozenset[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _names_used(node: ast.AST) -> frozenset[str]:
-    """Return the functions that a function calls, except SQLAlchemy's, and its accesses to the driver."""
+    """Return the functions that a function calls, except SQLAlchemy's, and its uses of the driver."""
     found = set()
     for one in ast.walk(node):
         if isinstance(one, ast.Attribute) and one.attr in _OF_DRIVER:

@@ -1,4 +1,4 @@
-"""One transaction as the audit sees it: the rows that it has read, locked and written, until its end."""
+"""A transaction as the audit sees it: the rows that it read, locked and wrote, until its end."""
 
 from __future__ import annotations
 
@@ -20,76 +20,76 @@ from .rows import ByObject, Row
 from .sent import conditions_of, tests_null
 
 MOST_ROWS: Final = 10_000
-"""The largest number of rows of one transaction that are remembered."""
+"""The largest number of rows that the audit remembers for one transaction."""
 
 
 @dataclass(slots=True)
 class Read:
     """One execution of a SELECT.
 
-    :ivar number: of the statement, in the order of sending; 0 before.
+    :ivar number: the statement's number in the order of sending; 0 before it is sent.
     """
 
     places: Places
-    transaction: int  # its number
+    transaction: int  # the transaction's number
     statement: Any
     names_rows: bool = False  # it locks the rows of the objects that it reads
-    tables: frozenset[str] = frozenset()  # those of these objects
+    tables: frozenset[str] = frozenset()  # the tables of these objects
     locked: bool = False
-    waits: bool = True  # it waits for others that hold a lock
+    waits: bool = True  # it waits for other lock holders
     number: int = 0
     claims: bool = False  # it takes the first of many rows
 
     @property
     def place(self) -> Place:
-        """The line that executed it."""
+        """The program's line that executed it."""
         return self.places[0]
 
     def locks_rows_of(self, mapper: Mapper[Any]) -> bool:
-        """Return whether its lock covers the rows of this class: it may have ``of=``."""
+        """Return whether the lock covers this class's rows: the lock may have ``of=``."""
         of = () if isinstance(self.statement, TextClause) else for_update_tables(self.statement)
-        tables = [getattr(one, "element", one) for one in of]  # of an alias
+        tables = [getattr(one, "element", one) for one in of]  # the table of an alias
         return not tables or any(one is table for one in tables for table in mapper.tables)
 
     @property
     def lock(self) -> RowLock:
-        """The lock that it has on each row."""
+        """The lock that it takes on each row."""
         return RowLock(self.place, self.number, waits=self.waits)
 
 
 class RowLock(NamedTuple):
-    """A lock that the transaction has until its end, or the end of its savepoint.
+    """A lock that the transaction holds until its end, or the end of its savepoint.
 
     :ivar number: of the statement that took it.
     """
 
     place: Place
     number: int
-    by_write: bool = False  # an UPDATE or DELETE of the row
+    by_write: bool = False  # taken by an UPDATE or DELETE of the row
     waits: bool = True
-    refreshes: bool = False  # the loaded values of the row are read again
+    refreshes: bool = False  # the lock also refreshes the loaded values of the row
 
     def is_before(self, number: int) -> bool:
-        """Return whether the rows that this statement read cannot have changed since."""
+        """Return whether rows read by this statement cannot have changed since."""
         return self.refreshes or self.number <= number
 
 
 @dataclass(slots=True)
 class Write:
-    """A row that a flush has written."""
+    """A row that a flush wrote."""
 
     kind: str  # "insert", "update" or "delete"
     row: Row
     state: InstanceState[Any]
     mapper: Mapper[Any]
-    places: Places  # of the flush; for a new object, where it was added to the session
-    assigned: Mapping[str, Places]  # where each attribute was set
+    places: Places  # of the flush; for a new object, where the program added it to the session
+    assigned: Mapping[str, Places]  # where the program set each attribute
     read: Read | None
     changed: Mapping[str, Any]  # the new values by attribute
-    refreshed: Mapping[str, Read]  # attributes that were read again later than the row
+    refreshed: Mapping[str, Read]  # attributes refreshed later than the row
 
     def is_fresh(self, name: str, transaction: Transaction) -> bool:
-        """Return whether this attribute was read again under a lock."""
+        """Return whether this attribute was refreshed under a lock."""
         read = self.refreshed.get(name)
         return read is not None and transaction.protects(self.row, read)
 
@@ -103,15 +103,15 @@ class Write:
         )
 
     def depends_on(self, read: Read, name: str) -> bool:
-        """Return whether the new value of this attribute depends on the row as it was read."""
+        """Return whether the new value of this attribute depends on the row that was read."""
         assigned = self.assigned.get(name)
-        if assigned is None:  # changed in place: the rest of the value is as it was read
+        if assigned is None:  # changed in place: the rest of the value is the one read
             return isinstance(self.changed[name], (dict, list, set))
         column = _column(self.mapper, name)
         return self._claims(read, column, assigned) or is_computed(column, assigned, read.place)
 
     def _claims(self, read: Read, column: Column, assigned: Places) -> bool:
-        """Return whether the replaced value was the reason to choose the row, as for a job in a queue."""
+        """Return whether the program chose the row by the value it replaces, as for a job in a queue."""
         if not read.claims:
             return False
         key = str(getattr(self.mapper.column_attrs[column.attribute].columns[0], "key", ""))
@@ -125,11 +125,11 @@ class Write:
 
 @dataclass(slots=True)
 class Waiting:
-    """A time in which a transaction executes no statement.
+    """A period in which a transaction executes no statement.
 
-    :ivar thread: that executed the last one.
-    :ivar task: that awaited it; None without asyncio.
-    :ivar place: the line that was seen to wait.
+    :ivar thread: the thread that executed the last statement.
+    :ivar task: the task that awaited it; None without asyncio.
+    :ivar place: the line at which the audit saw it wait.
     """
 
     since: float
@@ -160,7 +160,8 @@ class Protection(NamedTuple):
 
     :ivar finds_conflicts: a row that changed since it was read cannot be overwritten.
     :ivar excludes_inserts: others cannot insert a row that a SELECT would have returned.
-    :ivar joins_statements: nor while one statement, or two of which the first writes, reads and inserts.
+    :ivar joins_statements: the same, but only while one statement reads and inserts, or two
+        statements of which the first one writes.
     """
 
     finds_conflicts: bool = False
@@ -169,17 +170,17 @@ class Protection(NamedTuple):
 
 
 class Transaction:
-    """A transaction of a session, or of a connection that no session uses."""
+    """A transaction of a session, or of a connection without a session."""
 
-    has_wide_lock = False  # of a name, a table or a file; it is assumed to protect everything
+    has_wide_lock = False  # on a name, a table or a file; assumed to protect everything
     has_gate = False  # others queue at that lock before they lock any row
     has_written = False
     changes_schema = False  # a migration, which runs alone
-    has_file_lock = False  # SQLite's, which stands for all row locks
+    has_file_lock = False  # SQLite's lock, which stands for all row locks
     first_lock: Place | None = None
     waiting: Waiting | None = None
-    savepoints: tuple[tuple[str, int], ...] = ()  # with the numbers of the statements before
-    written: frozenset[str] = frozenset()  # tables whose rows were changed or deleted
+    savepoints: tuple[tuple[str, int], ...] = ()  # with the numbers of the preceding statements
+    written: frozenset[str] = frozenset()  # tables whose rows it changed or deleted
     inserted_into: frozenset[str] = frozenset()  # classes, by statements of the program
     read_after_lock: frozenset[str] = frozenset()  # classes
     computed_from_stale: frozenset[Row] = frozenset()
@@ -188,7 +189,7 @@ class Transaction:
         self.protection = protection
         self.number = next(_numbers)
         self.locks: dict[Row, RowLock] = {}
-        self.tables_locked: dict[str, int] = {}  # its rows are unknown
+        self.tables_locked: dict[str, int] = {}  # tables locked without known rows
         self.locking: list[Read] = []
         self.deleted: set[Row] = set()
         self.inserted: set[Row] = set()
@@ -197,7 +198,7 @@ class Transaction:
         self.at_end: list[Callable[[bool], None]] = []
 
     def protect(self, more: Protection) -> None:
-        """Add what the database refuses to it."""
+        """Add protections that the database guarantees."""
         self.protection = Protection(*map(or_, self.protection, more))
 
     def join(self, other: Transaction) -> None:
@@ -210,9 +211,9 @@ class Transaction:
         self.has_file_lock |= other.has_file_lock
 
     def protects(self, row: Row, read: Read, headers: Collection[Row] = ()) -> bool:
-        """Return whether nobody can have changed this row unseen since it was read.
+        """Return whether no other transaction can have changed this row unseen since it was read.
 
-        The lock of a row to which it refers also protects it: of the header, for a detail.
+        A lock on a row that it references, such as the header of a detail, also protects it.
         """
         if self.has_wide_lock or row in self.inserted:
             return True
@@ -226,7 +227,7 @@ class Transaction:
         return table in self.tables_locked and self.tables_locked[table] <= number
 
     def end_savepoint(self, name: str, *, rolled_back: bool) -> None:
-        """End a savepoint and those in it; if it is rolled back, later locks are released."""
+        """End a savepoint and its inner savepoints; a rollback releases their locks."""
         names = [one for one, _ in self.savepoints]
         if name in names:
             position = len(names) - 1 - names[::-1].index(name)
@@ -245,13 +246,13 @@ class Transaction:
         self.locking = [read for read in self.locking if read.locked]
 
     def has_room(self) -> bool:
-        """Return whether it may remember more rows."""
+        """Return whether the transaction may remember more rows."""
         return len(self.locks) + len(self.inserted) + len(self.updated) < MOST_ROWS
 
     def later(self, listener: Callable[[bool], None]) -> None:
-        """Call the listener at the end, with whether it was committed.
+        """Call the listener at the end, with whether the transaction committed.
 
-        Without room, it is called at once, as after a rollback.
+        Without room, call it at once, as after a rollback.
         """
         if len(self.at_end) < MOST_ROWS:
             self.at_end.append(listener)
@@ -259,26 +260,26 @@ class Transaction:
             listener(False)
 
     def end(self, *, committed: bool) -> None:
-        """Tell the listeners of the end."""
+        """Notify the listeners of the end."""
         for listener in self.at_end:
             listener(committed)
         for read in self.locking:
             read.locked = False
-        self.at_end = []  # they refer to this transaction
+        self.at_end = []  # they reference this transaction
 
 
 class ConnectionSeen:
-    """A connection: the session for which it works, and its own transaction without one."""
+    """A connection: the session that uses it, or without one its own transaction."""
 
     __slots__ = ("transaction", "user")
 
     def __init__(self) -> None:
         self.user: SessionSeen | None = None
-        self.transaction: Transaction | None = None  # it is made for its first statement
+        self.transaction: Transaction | None = None  # created at the first statement
 
 
 class SessionSeen:
-    """A session: its transaction, and the SELECT that it reads."""
+    """A session: its transaction, and the SELECT that it is reading."""
 
     def __init__(self, session: ref[Session]) -> None:
         self.session = session
@@ -296,6 +297,6 @@ class SessionSeen:
         return self.flush or places_of_program()
 
     def is_in_flush(self) -> bool:
-        """Return whether the statements of its connections come from a flush."""
+        """Return whether its connections' statements come from a flush."""
         session = None if self.flush is None else self.session()
         return session is not None and is_flushing(session)

@@ -1,4 +1,4 @@
-"""The state that an audit keeps while it watches a process: sessions, connections and objects."""
+"""The state of an audit while it watches a process: sessions, connections and objects."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _NEW_SNAPSHOTS: Final = frozenset({"READ COMMITTED", "READ UNCOMMITTED"})
 
 
 def _protected_by(connection: Connection, level: str) -> Protection:
-    """Return what the database refuses at this level; nothing is sent.
+    """Return the conflicts that the database prevents at this level; nothing is sent.
 
-    The driver of SQLite begins no transaction for a SELECT, whatever the level is called.
+    SQLite's driver begins no transaction for a SELECT, whatever the level is called.
     """
     known = _levels.setdefault(connection.dialect, {})
     if level not in known:
@@ -64,7 +64,7 @@ def _protected_by(connection: Connection, level: str) -> Protection:
 
 
 def _level_of(connection: Connection) -> str:
-    """Return the isolation level as the program writes it, or "" if unknown."""
+    """Return the isolation level as the program spells it, or "" if unknown."""
     level = connection.get_execution_options().get("isolation_level")
     return str(level or connection.default_isolation_level or "")
 
@@ -77,10 +77,10 @@ def commits_each_statement(connection: Connection) -> bool:
         dbapi: Any = connection.connection.dbapi_connection
         return connection.dialect.detect_autocommit_setting(dbapi)
     except (AttributeError, NotImplementedError):
-        return False  # an older SQLAlchemy, or a driver that cannot tell
+        return False  # an older SQLAlchemy, or a driver that does not report it
 
 
-_SHORT: Final = 0.05  # seconds without a statement, of which no rule is told
+_SHORT: Final = 0.05  # seconds without a statement; the rules ignore shorter gaps
 
 
 class Rules:
@@ -100,7 +100,7 @@ class Rules:
         yield from (self.stale, self.inserts, self.holds)
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
-        """Learn of a row that a flush has written, before the transaction has its lock."""
+        """Pass on a row that a flush wrote, before the transaction has its lock."""
         self.lost_update.wrote(transaction, write)
         self.headers.wrote(transaction, write)
         self.stale.wrote(transaction, write)
@@ -108,16 +108,16 @@ class Rules:
 
 
 class Watched:
-    """The transactions of sessions and connections; it tells the rules what they do.
+    """The transactions of sessions and connections; passes their actions to the rules.
 
-    Sessions, connections and objects are held weakly, and the rows of a transaction until its end.
+    It holds sessions, connections and objects weakly, and the rows of a transaction until its end.
     """
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.reads: ByObject[InstanceState[Any], Read] = ByObject()
         self.refreshed: ByObject[InstanceState[Any], dict[str, Read]] = ByObject()
-        """Attributes that were read again without the whole row."""
+        """Attributes that were refreshed without the whole row."""
         self.assigned: ByObject[InstanceState[Any], dict[str, Places]] = ByObject()
         self.added: ByObject[InstanceState[Any], Places] = ByObject()
         self.statements = self.transactions = self.rows_left_out = self.failures = 0
@@ -127,14 +127,14 @@ class Watched:
         self._connections: ByObject[Connection, ConnectionSeen] = ByObject()
 
     def guarded(self, listener: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the listener, which one thread runs at a time, and which never raises."""
+        """Return the listener, run by one thread at a time, and never raising."""
         mutex = self._mutex
 
         def run(*arguments: Any) -> Any:
             try:
                 with mutex:
                     return listener(*arguments)
-            except Exception:  # noqa: BLE001  # an error of the audit is no error of the program
+            except Exception:  # noqa: BLE001  # an error of the audit must not reach the program
                 self.failures += 1
                 self.first_failure = self.first_failure or traceback.format_exc()
                 return None
@@ -152,14 +152,14 @@ class Watched:
         return found
 
     def of_object(self, state: InstanceState[Any]) -> SessionSeen | None:
-        """Return what is known of the session of an object."""
+        """Return the known state of an object's session."""
         found = self.sessions.get(state.session_id)
         if found is None and (session := state.session) is not None:
             found = self.session(session)
         return found
 
     def seen(self, connection: Connection) -> ConnectionSeen:
-        """Return what is known of a connection."""
+        """Return the known state of a connection."""
         found = self._connections.get(ref(connection))
         if found is None:
             found = ConnectionSeen()
@@ -167,7 +167,7 @@ class Watched:
         return found
 
     def use(self, connection: Connection, session: SessionSeen) -> None:
-        """Give the statements of a connection to a session, until its transaction ends."""
+        """Attribute the statements of a connection to a session, until its transaction ends."""
         seen = self.seen(connection)
         if seen.user is not session:
             if seen.user is None and seen.transaction is None:
@@ -189,7 +189,7 @@ class Watched:
             ended.transaction.end(committed=ended.committed)
 
     def end(self, committed: bool, connection: Connection, *_: object) -> None:
-        """End the transaction of a connection; that of a session ends with the session's."""
+        """End the connection's transaction; a session's transaction ends with the session."""
         seen = self.seen(connection)
         found, seen.transaction = seen.transaction, None
         current = found if seen.user is None else seen.user.transaction
@@ -199,7 +199,7 @@ class Watched:
             found.end(committed=committed)
 
     def transaction_of(self, connection: Connection) -> Transaction:
-        """Return the transaction that the connection's next statement belongs to."""
+        """Return the transaction of the connection's next statement."""
         seen = self._connections.get(ref(connection)) or self.seen(connection)
         if seen.user is not None:
             return seen.user.transaction
@@ -209,7 +209,7 @@ class Watched:
         return seen.transaction
 
     def note_wide_lock(self, connection: Connection, sent: Sent) -> None:
-        """Note a lock that is not on rows; the next session on this connection has it too."""
+        """Note a lock that is not on rows; the next session on this connection also holds it."""
         begins = sent.begins and locks_database(connection)
         for transaction in self._transactions_on(connection):
             transaction.protect(Protection(begins, begins))
@@ -231,7 +231,7 @@ class Watched:
             yield own
 
     def measure_idle(self, transaction: Transaction) -> None:
-        """Tell the rules if no statement has run for long."""
+        """Notify the rules if no statement has run for long."""
         waiting = transaction.waiting
         if waiting is None:
             return
@@ -243,21 +243,21 @@ class Watched:
             self.rules.holds.was_idle(transaction, seconds, place, seen=seen)
 
     def begin_idle(self, connection: Connection, *_: object) -> None:
-        """Begin to measure how long no statement of the connection's transaction runs."""
+        """Start measuring how long the connection's transaction runs no statement."""
         seen = self.seen(connection)
         transaction = seen.transaction if seen.user is None else seen.user.transaction
         if transaction is None:
             return
         try:
             task = asyncio.current_task()
-        except RuntimeError:  # no loop runs in this thread
+        except RuntimeError:  # this thread runs no event loop
             task = None
         transaction.waiting = Waiting(
             time.perf_counter(), threading.get_ident(), task and ref(task)
         )
 
     def note_waiting(self, seconds: float) -> None:
-        """Note at which line each transaction waits that has been idle for that long."""
+        """Note the waiting line of each transaction that has been idle for this long."""
         now = time.perf_counter()
         of_sessions = [one.transaction for one in self.sessions.values()]
         for transaction in (*of_sessions, *(one.transaction for one in self._connections.values())):
@@ -267,7 +267,7 @@ class Watched:
                 waiting.place = waiting.place if place == NOWHERE[0] else place
 
     def acquire(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
-        """Note a lock, unless the transaction has it; a row that it has inserted is its own."""
+        """Note a lock, unless the transaction holds it already or inserted the row itself."""
         if row in transaction.locks or row in transaction.inserted:
             return
         if not transaction.has_room():
@@ -279,5 +279,5 @@ class Watched:
 
 
 def here() -> Place:
-    """Return the line of the program that is being executed."""
+    """Return the line of the program that is executing."""
     return places_of_program()[0]

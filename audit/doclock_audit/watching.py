@@ -39,24 +39,23 @@ _SAVEPOINTS: Final = {
     "rollback_savepoint": "ROLLBACK",
 }
 _SAMPLE: Final = 0.02  # seconds
-#: Options by which SQLAlchemy calls a listener directly, without a wrapper.
+#: Options that make SQLAlchemy call a listener directly, without a wrapper.
 _AS_IT_IS: Final = {"raw": True, "retval": True, "include_key": True}
 
 
 class Audit:
-    """The findings of a run, which grow while it is watched.
+    """The findings of a run, which grow while the audit watches it.
 
-    An audit keeps no object, session or connection alive, and forgets the rows of a transaction
-    when it ends.  It keeps at most 10,000 rows of one transaction, 20,000 pairs of rows in the
-    order in which they were locked, and 2,000 different findings of each code; ``left_out`` counts
-    the rest.
+    An audit keeps no object, session or connection alive, and forgets the rows of a transaction when
+    it ends.  It keeps at most 10,000 rows of one transaction, 20,000 pairs of rows in locking order, and
+    2,000 different findings of each code.  ``left_out`` counts the rest.
 
-    :param hold_limit: seconds that a transaction may be open, with locks or without, while no
+    :param hold_limit: seconds that a transaction may stay open, with locks or without, while no
         statement runs.
-    :param packages: the names of installed packages whose lines are the program's own.  Those whose
-        source is in the project are found automatically.
+    :param packages: the names of installed packages that belong to the program.  The audit finds
+        packages whose source is in the project by itself.
     :param root: the folder of the project, to which paths are relative; by default the current one.
-    :param tests_alone: the run consists of tests: nobody else runs their lines at the same time.
+    :param tests_alone: the run consists of tests: no concurrent caller runs their lines.
     """
 
     def __init__(
@@ -80,9 +79,9 @@ class Audit:
 
     @property
     def findings(self) -> list[AuditFinding]:
-        """The findings with a place, each once: errors first, then by code, the most frequent first.
+        """The findings that have a place, each once: errors first, then by code, the most frequent first.
 
-        Those in lines of tests only are the last of their severity.
+        Within a severity, findings only in lines of tests come last.
         """
         codes = list(CODES)
         found = [one for rule in self._rules for one in rule.findings() if one.sites]
@@ -102,12 +101,12 @@ class Audit:
 
     @property
     def statements(self) -> int:
-        """The number of statements that were watched."""
+        """The number of watched statements."""
         return self._watched.statements
 
     @property
     def transactions(self) -> int:
-        """The number of transactions that were watched."""
+        """The number of watched transactions."""
         return self._watched.transactions
 
     @property
@@ -117,11 +116,11 @@ class Audit:
 
     @property
     def failures(self) -> tuple[int, str]:
-        """The number of failures of the audit itself, unseen by the program, and the first traceback."""
+        """The number of errors in the audit itself, hidden from the program, and the first traceback."""
         return self._watched.failures, self._watched.first_failure
 
     def report(self) -> str:
-        """Return the findings as a table, for people."""
+        """Return the findings as a table for people to read."""
         found = self.findings
         table = [*table_of(found, self._paths), ""] if found else []
         return "\n".join([*table, *self._summary(found)])
@@ -138,41 +137,41 @@ class Audit:
         lines = ["{}, {} in {} of {}".format(*(_counted(n, noun) for noun, n in counts.items()))]
         if not self.statements:
             lines.append(
-                "no statement was seen: the program has sent none by SQLAlchemy, or another process did"
+                "no statement was seen: the program sent none through SQLAlchemy, or another process sent them"
             )
         if left_out:
             lines.append(
-                f"{_counted(left_out, 'observation')} had no room, so findings may be missing"
+                f"{_counted(left_out, 'observation')} exceeded the limits, so findings might be missing"
             )
         if times:
             lines.append(
-                f"the audit failed {_counted(times, 'time')}, so findings may be missing; the first:"
+                f"the audit failed {_counted(times, 'time')}, so findings might be missing; the first error:"
             )
             lines.append(first)
         return lines
 
     def to_json(self) -> str:
-        """Return the findings as a list of JSON objects, whose members are those of AuditFinding.
+        """Return the findings as a list of JSON objects with the attributes of AuditFinding.
 
-        Files of the project are relative to it, and installed ones to their folder.  ``in_tests``
-        is true if all lines are those of tests, and ``story`` has the steps of two transactions.
+        Paths in the project are relative to it, and paths of installed files to their folder.  ``in_tests``
+        is true if all lines belong to tests.  ``story`` contains the steps of two transactions.
         """
         return json_of(self.findings, self._paths)
 
     def to_html(self) -> str:
-        """Return the findings as one page of HTML, which loads nothing and runs no script."""
+        """Return the findings as one HTML page, which loads nothing and runs no script."""
         found = self.findings
         return html_of(found, self._summary(found), self._paths)
 
     def to_sarif(self) -> str:
         """Return the findings as SARIF 2.1.0, which code forges show at the line.
 
-        Files of the project are relative to it.
+        Paths in the project are relative to it.
         """
         return sarif_of(self.findings, self._paths)
 
     def export(self) -> dict[str, Any]:
-        """Return everything found, in lists, texts and numbers, for ``merge()`` in another process."""
+        """Return all results as lists, texts and numbers, for ``merge()`` in another process."""
         watched = self._watched
         return {
             "rules": {rule.code: rule.export() for rule in self._rules},
@@ -184,8 +183,8 @@ class Audit:
     def merge(self, exported: dict[str, Any]) -> None:
         """Add the findings of an audit in another process.
 
-        A cycle of locks that only both together show is possible, not certain: rows of two
-        processes may be in two databases.
+        A lock cycle that only both audits together show is possible, not certain: the rows of two processes
+        may be in two databases.
         """
         for rule in self._rules:
             rule.merge(exported["rules"][rule.code])
@@ -237,7 +236,7 @@ class Audit:
             written = guarded(partial(listeners.written, kind))
             yield Mapper, f"after_{kind}", written, {"raw": True}
         yield Engine, "after_cursor_execute", guarded(self._watched.begin_idle), {}
-        # Not guarded as a whole: one executes the program's statement, the others are called for each object.
+        # Not guarded as a whole: do_orm_execute() runs the program's statement, the others run for each object.
         yield Session, "do_orm_execute", listeners.do_orm_execute, {}
         yield Mapper, "load", listeners.load, {"raw": True}
         yield QueryableAttribute, "set", listeners.set, _AS_IT_IS
@@ -256,10 +255,9 @@ def audit(
 ) -> Iterator[Audit]:
     """Watch every Session and Engine of this process in the block, and report missing locks.
 
-    It watches sessions of every class, synchronous or not.  It changes no model and sends nothing.
-    The context manager yields an :class:`Audit`, whose findings you can read in the block and
-    afterwards.  A transaction is judged when it ends.  Code that does not run in the block is not
-    audited.
+    It watches sessions of every class, synchronous or not.  It changes no model and sends no statement.
+    The context manager yields an :class:`Audit`; you can read its findings in the block and afterwards.
+    It judges a transaction when the transaction ends.  It does not audit code that runs outside the block.
 
     Example::
 
@@ -268,10 +266,10 @@ def audit(
                 order.total += 1
         print(found.report())
 
-    :param hold_limit: seconds that a transaction may be open, with locks or without, while no
+    :param hold_limit: seconds that a transaction may stay open, with locks or without, while no
         statement runs.
-    :param packages: the names of installed packages whose lines are the program's own, for a
-        program that is tested as installed.
+    :param packages: the names of installed packages that belong to the program, if you test an
+        installed program.
     :param root: the folder of the project, to which paths are relative; by default the current one.
     """
     found = Audit(hold_limit=hold_limit, packages=packages, root=root)
@@ -290,22 +288,22 @@ def explore_finding(
 ) -> Exploration:
     """Run the functions of a finding in all orders of their statements, as :func:`explore` does.
 
-    An audit knows the lines of a finding, but no arguments for them, so the caller gives the
-    functions.  The exploration is audited: it is an error if the finding does not occur again at
-    the same lines.
+    An audit knows the lines of a finding, but not the arguments for them, so the caller passes the
+    functions.  The exploration is audited: it is an error if the finding does not occur again at the
+    same lines.
 
     Example::
 
         finding = found.findings[0]  # of an audit() of add_one()
         explore_finding(finding, add_one, before=before, invariant=both_are_counted)
 
-    :param finding: a finding of an :func:`audit` of this program, unchanged since.  After the cure,
-        when it no longer occurs, give the functions to :func:`explore`.
-    :param first: a function or coroutine function without arguments, that executes the finding's
+    :param finding: a finding from an :func:`audit` of this program, unchanged since.  After the cure,
+        the finding no longer occurs: pass the functions to :func:`explore`.
+    :param first: a function or coroutine function without arguments that executes the finding's
         lines.
-    :param second: the other one; by default the first again.
+    :param second: the other function; by default the first again.
     :raises ValueError: the finding did not occur.
-    :raises TimeoutError: as :func:`explore` says of this and of the other parameters.
+    :raises TimeoutError: as in :func:`explore`, which also describes the other parameters.
     """
     with audit() as again:
         explored = explore(

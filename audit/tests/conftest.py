@@ -1,4 +1,4 @@
-"""An SQLite file with the rows of tests/support/models.py."""
+"""An SQLite file with the rows from tests/support/models.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of an audit: each finding once, who called and which test, paths, cures, stories, the page of HTML."""
+"""The audit's report: unique findings, callers and tests, paths, cures, stories, the HTML page."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def lines_of(result: pytest.RunResult, *starts: str) -> list[str]:
 def test_a_finding_is_one_whatever_the_fixtures_define(
     run: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
-    """And it has its caller, above the storage layer, and the tests that ran it."""
+    """The finding also names its caller, above the storage layer, and the tests that ran it."""
     run.makepyfile(test_one=TESTS, test_other=f"{TESTS}\n")
     result = run.runpytest_subprocess(*workers, "--doclock-audit=found.json")
     result.assert_outcomes(passed=2)
@@ -140,7 +140,7 @@ def test_form(shop):
     (error,) = lines_of(result, "error ")
     assert "(test)" not in error
     first, second = lines_of(result, "warning ")
-    assert "(test)" not in first  # the program's own come first
+    assert "(test)" not in first  # the program's own lines come first
     assert second.count("test_seed.py:") == second.count("(test)") == 3
 
 
@@ -282,7 +282,7 @@ def test_each_cure_is_tested() -> None:
 
 
 class Tags(HTMLParser):
-    """The tags of a page, its attributes, and its text."""
+    """Collects the tags of a page, its attributes, and its text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -313,7 +313,7 @@ def test_nothing_from_data_is_markup_on_the_page(tmp_path: Path) -> None:
         tests=(evil,),
     )
     page = html_of([one, finding()], ["1 errors", evil], Paths(tmp_path))
-    page.encode()  # what cannot be written is not there
+    page.encode()  # the page contains nothing that cannot be encoded
     tags = Tags()
     tags.feed(page)
     assert not tags.tags & {"script", "img", "b", "link", "iframe", "object"}
@@ -379,7 +379,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def heed_ctrl_c() -> None:
-    """Let SIGINT interrupt: what a shell without job control runs in the background ignores it."""
+    """Let SIGINT interrupt: background processes of a shell without job control ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -405,7 +405,7 @@ def test_a_server_that_handles_sigterm_itself_is_let(folder: Path) -> None:
         server.stdout.readline()
         os.kill(server.pid, signal.SIGTERM)
         out, _ = server.communicate(timeout=60)
-    assert server.returncode == 2  # that of errors, as the program has ended with 0
+    assert server.returncode == 2  # the status for errors, because the program ended with 0
     assert "1 error, 0 warnings" in out
 
 
@@ -430,7 +430,7 @@ def test_a_command_of_an_environment_that_is_not_active(
 
 
 def test_pytest_as_the_program_with_warnings_as_errors(folder: Path) -> None:
-    """An installed plugin has pytest rewrite its package, which is imported already."""
+    """pytest rewrites an installed plugin's package, which is already imported."""
     (folder / "conftest.py").write_text(
         "import pytest\npytest.register_assert_rewrite('sa_doclock')\n"
     )

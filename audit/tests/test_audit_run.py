@@ -1,4 +1,4 @@
-"""``pytest --doclock-audit`` and ``sa-doclock audit``, each on a program of its own, and the file formats."""
+"""``pytest --doclock-audit`` and ``sa-doclock audit``, each on a separate program, and the file formats."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def table_of(result: pytest.RunResult) -> list[list[str]]:
 
 def test_the_table_at_the_end(run: pytest.Pytester) -> None:
     path = run.makepyfile(TESTS)
-    result = run.runpytest_subprocess("--doclock-audit", path.name)  # no file, but a test
+    result = run.runpytest_subprocess("--doclock-audit", path.name)  # a test, not a file
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.OK
     ((severity, code, times, read, written, flushed),) = table_of(result)
@@ -85,7 +85,7 @@ def test_the_table_at_the_end(run: pytest.Pytester) -> None:
     places = [f"shop.py:{WRITTEN + line}" for line in (-1, 0, 1)]
     assert [read, written, flushed] == [f"{places[0]},", f"{places[1]},", places[2]]
     result.stdout.fnmatch_lines(
-        ["*cure: lock the row where it is read, at shop.py:*", "1 error, 0 warnings in *"]
+        ["*cure: lock the row when you read it, at shop.py:*", "1 error, 0 warnings in *"]
     )
 
 
@@ -160,9 +160,7 @@ def test_the_workers_report_to_their_controller(run: pytest.Pytester) -> None:
     found = json.loads((run.path / "found.json").read_text())
     by_code = {one["code"]: one for one in found}
     assert by_code["lost-update"]["count"] == 4
-    assert (
-        by_code["lock-order-cycle"]["count"] >= 1
-    )  # the two orders were perhaps seen by two workers
+    assert by_code["lock-order-cycle"]["count"] >= 1  # two workers may have seen one order each
     assert by_code["lock-without-effect"]["count"] == 4
 
 
@@ -170,7 +168,7 @@ def test_a_file_of_another_format_is_refused(run: pytest.Pytester) -> None:
     run.makepyfile(TESTS)
     result = run.runpytest_subprocess("--doclock-audit=found.xml")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*the name ends with .json or .sarif*"])
+    result.stderr.fnmatch_lines(["*the name must end with .json or .sarif*"])
 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -196,7 +194,7 @@ def test_the_command_runs_a_program(shop: Path, program: tuple[str, ...]) -> Non
     (finding,) = json.loads(done.stdout)
     assert (finding["code"], finding["certain"], finding["count"]) == ("lost-update", True, 2)
     assert finding["sites"][1] == f"shop.py:{WRITTEN + 2}"
-    assert finding["tests"] == []  # the test that runs now is none of that process
+    assert finding["tests"] == []  # the running test does not belong to that process
 
 
 @pytest.mark.slow
@@ -221,7 +219,7 @@ def test_the_command_writes_sarif(shop: Path) -> None:
 
 
 def check_sarif(log: Any, root: Path) -> None:
-    """Check the members that the schema of SARIF 2.1.0 requires, and those that forges read."""
+    """Check the members that the schema of SARIF 2.1.0 requires, and the members that code forges read."""
     assert (log["version"], log.keys()) == ("2.1.0", {"$schema", "version", "runs"})
     (run,) = log["runs"]
     rules = run["tool"]["driver"]["rules"]
@@ -272,14 +270,14 @@ def test_what_had_no_room_is_reported() -> None:
     audit.merge(json.loads(json.dumps(exported)))
     assert audit.report().splitlines() == [
         "0 errors, 0 warnings in 5 statements of 2 transactions",
-        "7 observations had no room, so findings may be missing",
-        "the audit failed 1 time, so findings may be missing; the first:",
+        "7 observations exceeded the limits, so findings might be missing",
+        "the audit failed 1 time, so findings might be missing; the first error:",
         "Traceback",
     ]
 
 
 class Lines(io.StringIO):
-    """A stream that tells when a line was written to it."""
+    """A stream that signals each written line."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Statements as the audit and the exploration read them: the rows, and the orders of locks."""
+"""The rows and lock orders that the audit and the exploration find in statements."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_an_update_names_a_row_only_where_each_row_that_it_meets_has_this_key(
 
 
 def run(rule: LockOrder, *rows: str) -> None:
-    """Lock rows such as ``A1`` in one transaction, each on a line of its own."""
+    """Lock rows such as ``A1`` in one transaction, each on a separate line."""
     transaction = Transaction()
     for line, name in enumerate(rows, 1):
         row = Row(f"shop.{name[0]}", (int(name[1:]),))
@@ -181,7 +181,7 @@ Found = list[tuple[Accesses, Accesses]]
 
 @pytest.fixture
 def found_explore(engine: sa.Engine) -> Found:
-    """Collect the accesses of each statement, and its rows, as of a database with row locks."""
+    """Collect the accesses and rows of each statement, as on a database with row locks."""
     result: Found = []
 
     def note(_c: object, _u: object, statement: str, _p: object, context: Any, _m: bool) -> None:

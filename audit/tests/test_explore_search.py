@@ -1,4 +1,4 @@
-"""The search for orders, and the errors of statements that it notes."""
+"""The search for orders, and the statement errors that it notes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ END: Step = ("end", "")
 
 @dataclass
 class Function:
-    """A program of the model: its steps, the rows that it has locked, and what it has seen."""
+    """A function of the model: its steps, its locked rows, and the versions it saw."""
 
     steps: list[Step]
     transaction: TransactionAccesses = field(default_factory=TransactionAccesses)
@@ -82,7 +82,7 @@ class Model:
         accesses = one.accesses()
         kind, row = one.steps[0]
         if kind in ("lock", "write") and row in other.locked:
-            if other.waits_for is not None:  # a deadlock: this one is its victim
+            if other.waits_for is not None:  # a deadlock: this function is the victim
                 accesses |= one.transaction.ended()
                 one.seen.append("deadlock")
                 one.steps.clear()
@@ -146,7 +146,7 @@ def all_runs(programs: Sequence[Sequence[Step]], *, reduce: bool) -> Iterator[Ru
 
 
 def trace_of(done: list[tuple[int, Accesses, frozenset[int]]]) -> frozenset[object]:
-    """Return what the equal ones among all orders have in common: the order of steps that conflict."""
+    """Return the part that all equal orders share: the order of the conflicting steps."""
     count = {FIRST: 0, SECOND: 0}
     steps: list[tuple[int, int, Accesses]] = []
     for chosen, accesses, _ in done:
@@ -235,7 +235,7 @@ def test_as_many_orders_as_brute_force_and_the_same_outcomes(first_seed: int) ->
 
 
 def compare(seed: int) -> None:
-    generator = random.Random(seed)  # no secret
+    generator = random.Random(seed)  # not for secrets
     programs = [transactions(generator), transactions(generator)]
     every = list(all_runs(programs, reduce=False))
     chosen = list(all_runs(programs, reduce=True))
@@ -254,14 +254,14 @@ DRIVER, WRAPPED = ValueError("of the driver"), KeyError("of SQLAlchemy")
 
 
 class Engines:
-    """The facts of an engine, to which this error is a deadlock."""
+    """The facts of an engine that reports this error as a deadlock."""
 
     def is_deadlock(self, _connection: object, error: object) -> bool:
         return error is DRIVER
 
 
 class Context:
-    """The error as SQLAlchemy tells of it."""
+    """The error, as SQLAlchemy reports it."""
 
     def __init__(self, *, connected: bool, wrapped: BaseException | None = WRAPPED) -> None:
         self.connection = cast("Connection", object()) if connected else None
@@ -271,7 +271,7 @@ class Context:
 
 @pytest.fixture
 def participant() -> Iterator[Participant]:
-    """Return a function in a transaction that has locked a row, in another step."""
+    """Return a function whose transaction locked a row in an earlier step."""
     participant = Participant(1)
     participant.step = ListenersStep(1, "UPDATE orders", "", 7)
     transaction = participant.transactions[7] = ListenersTransactionAccesses(7)
@@ -297,7 +297,7 @@ def test_an_error_ends_what_the_transaction_has_done(participant: Participant) -
     step = participant.step
     assert step is not None
     assert (step.error, step.is_deadlock, step.accesses) == (WRAPPED, True, ended(ROW))
-    # The locks may be gone: to lock the row again is a new access.
+    # The locks might be gone: locking the row again is a new access.
     assert participant.transactions[7].new(frozenset({ROW})) == {ROW}
 
 

@@ -1,1 +1,1 @@
-"""The common part of the benchmarks: databases, paired measurements, a wire with a latency, figures."""
+"""The shared part of the benchmarks: databases, paired measurements, a proxy with latency, figures."""

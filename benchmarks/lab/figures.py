@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Figure(NamedTuple):
-    """A value with its 95 % interval, where it has been measured more than once."""
+    """A value, with its 95 % interval if it was measured more than once."""
 
     value: float
     low: float | None = None
@@ -22,11 +22,11 @@ class Figure(NamedTuple):
 
 
 class Absent(Exception):
-    """Something cannot be measured here; the text says why."""
+    """A value cannot be measured here; the text gives the reason."""
 
 
 class Findings:
-    """The figures of one script; ``series`` are what its picture is drawn from."""
+    """The figures of one script; ``series`` contains the data for its picture."""
 
     def __init__(self, script: str, purpose: str = "") -> None:
         self.script = script
@@ -40,7 +40,7 @@ class Findings:
         self.figures[f"{self.script}.{name}"] = figure
 
     def lacks(self, name: str, reason: str) -> None:
-        """Every figure whose name begins so is missing for this reason; "" is all of them."""
+        """Mark every figure whose name starts with this one as missing for this reason; "" means all."""
         self.missing[f"{self.script}.{name}".rstrip(".")] = reason
 
     def write(self, path: Path) -> None:
@@ -60,7 +60,7 @@ class Findings:
 
 
 def reason_in(missing: Mapping[str, str], name: str) -> str | None:
-    """Return the reason for a missing figure: the most exact one of the figure and its groups."""
+    """Return the reason for a missing figure: the most specific one for the figure and its groups."""
     while name:
         if name in missing:
             return missing[name]

@@ -18,7 +18,7 @@ def one_line() -> str:
 
 
 def described() -> dict[str, str]:
-    """Cores, CPU, RAM, OS, Python and libraries."""
+    """Return cores, CPU, RAM, OS, Python and libraries."""
     return {
         "cores": str(os.cpu_count()),
         "CPU": _cpu(),
@@ -36,7 +36,7 @@ def load() -> str:
 
 def _cpu() -> str:
     try:
-        from cpuinfo import get_cpu_info  # noqa: PLC0415  # of the dependency group "bench"
+        from cpuinfo import get_cpu_info  # noqa: PLC0415  # from the dependency group "bench"
     except ImportError:
         return platform.processor() or platform.machine()
     return str(get_cpu_info().get("brand_raw") or platform.machine())

@@ -1,6 +1,6 @@
-"""The tables, each twice: of declared documents, and of plain classes, as code by hand has them.
+"""The tables, each twice: with declared documents, and with plain classes, as hand-written code uses them.
 
-A declared class has listeners, which hand-written code would not have to pay for.
+A declared class has listeners, whose cost hand-written code does not pay.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class DeclaredDetail(DeclaredBase):
 
 
 numbers: Iterator[int] = itertools.count(1)
-"""A new value each time: one that is there already would not be written."""
+"""A new value each time: the ORM would not write an unchanged one."""
 
 
 def fill(engine: sa.Engine, documents: int = 1, details: int = DETAILS) -> None:
-    """Make the tables new, with the documents 1 to ``documents``."""
+    """Create the tables anew, with the documents 1 to ``documents``."""
     clean(engine)
     Base.metadata.create_all(engine)
     DeclaredBase.metadata.create_all(engine)
@@ -81,7 +81,6 @@ def clean(engine: sa.Engine) -> None:
 
 
 def totals_are_right(engine: sa.Engine) -> bool:
-    """Return whether each total is the sum of the values."""
     return _are_right(engine, Doc, Detail) and _are_right(engine, DeclaredDoc, DeclaredDetail)
 
 

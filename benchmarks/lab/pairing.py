@@ -1,7 +1,7 @@
-"""Several ways of doing the same, measured in turn in one process.
+"""Several ways to do the same work, measured in turn in one process.
 
-The figure is the ratio of two ways in the same round: its median, with a 95 % bootstrap
-interval.  An absolute time would say more of the machine than of the code.
+The figure is the ratio of two ways in the same round: its median, with a 95 % bootstrap interval.  An
+absolute time would say more about the machine than about the code.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _MOST = 200  # rounds
 class Effort(NamedTuple):
     """The amount of measurement: a time, or a number of rounds."""
 
-    seconds: float  # of one comparison, all its ways together
-    rounds: int | None = None  # exactly so many
-    repeat: int | None = None  # operations of one way in one round; else by the clock
+    seconds: float  # for one comparison, with all its ways
+    rounds: int | None = None  # exactly this many
+    repeat: int | None = None  # operations of one way in one round; None: as many as fit
     fewest: int = 5  # rounds, however long they take
-    slice: float = 0.06  # seconds that one way is measured at a time
+    slice: float = 0.06  # seconds to measure one way at a time
 
 
 class Spent(NamedTuple):
-    """Seconds of one operation."""
+    """Seconds for one operation."""
 
     cpu: float
     wall: float
@@ -40,7 +40,7 @@ Rounds = Mapping[str, Sequence[Spent]]
 
 
 def compare(ways: Mapping[str, Way], effort: Effort) -> Rounds:
-    """Measure all ways in every round, in an order that changes: who comes first finds other caches."""
+    """Measure all ways in every round, in changing order: the first way finds other caches."""
     repeat = effort.repeat or _repeat(ways, effort.slice)
     for way in ways.values() if effort.repeat is None else ():
         _run(way, min(repeat, 12))  # psycopg prepares a statement at its sixth use
@@ -48,7 +48,7 @@ def compare(ways: Mapping[str, Way], effort: Effort) -> Rounds:
     names = list(ways)
     rounds: dict[str, list[Spent]] = {name: [] for name in ways}
     gc.collect()
-    gc.freeze()  # each collection below is of what the way before has left, not of all modules
+    gc.freeze()  # each collection below covers only the previous way's garbage, not all modules
     end = time.monotonic() + effort.seconds
     done = 0
     while not _enough(done, effort, end):
@@ -88,13 +88,13 @@ def _run(way: Way, times: int) -> None:
 
 
 def ratio(rounds: Rounds, way: str, to: str, clock: str) -> Figure:
-    """This way over the other."""
+    """Return the ratio of this way to the other."""
     pairs = zip(rounds[way], rounds[to], strict=True)
     return interval([getattr(one, clock) / (getattr(other, clock) or 1e-9) for one, other in pairs])
 
 
 def interval(values: Sequence[float], samples: int = 2000) -> Figure:
-    """The median, and where it would be in 95 of 100 repetitions."""
+    """Return the median, with the range that covers it in 95 of 100 repetitions."""
     draw = random.Random(0)
     medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(samples))
     return Figure(

@@ -1,4 +1,4 @@
-"""The pictures: throughput against threads, cost against details, the time line of an update."""
+"""The pictures: throughput by threads, cost by details, the time line of an update."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Picture = Callable[[Findings, Path], None]
 def _figure(rows: int, width: float, height: float) -> tuple[Any, Any]:
     """:raises Absent: matplotlib is not installed."""
     try:
-        import matplotlib as mpl  # noqa: PLC0415  # of the dependency group "bench"
+        import matplotlib as mpl  # noqa: PLC0415  # from the dependency group "bench"
     except ImportError:
         raise Absent("matplotlib is not installed (dependency group bench)") from None
     mpl.use("svg")
@@ -35,12 +35,12 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _legend(axis: Any) -> None:
-    """Name the curves next to the axes, where no curve can be."""
+    """Name the curves next to the axes, where there is no curve."""
     axis.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.02, 1))
 
 
 def _of(findings: Findings, what: str) -> Mapping[str, Any]:
-    """By server; :raises Absent: nothing was measured."""
+    """Return the series by server; :raises Absent: nothing was measured."""
     ending = f".{what}"
     found = {n.removesuffix(ending): s for n, s in findings.series.items() if n.endswith(ending)}
     found = {name: series for name, series in found.items() if any(series.values())}
@@ -50,7 +50,7 @@ def _of(findings: Findings, what: str) -> Mapping[str, Any]:
 
 
 def throughput(findings: Findings, path: Path) -> None:
-    """Updates a second against threads."""
+    """Draw updates a second by number of threads."""
     series = _of(findings, "curve")
     figure, axes = _figure(len(series), 7, 4.5)
     for axis, (server, curves) in zip(axes, series.items(), strict=True):
@@ -67,7 +67,7 @@ def throughput(findings: Findings, path: Path) -> None:
 
 
 def costs(findings: Findings, path: Path) -> None:
-    """Milliseconds of an update against the details of its document."""
+    """Draw the milliseconds of an update by number of details in its document."""
     series = _of(findings, "costs")
     figure, axes = _figure(len(series), 7, 4)
     for axis, (server, curves) in zip(axes, series.items(), strict=True):
@@ -83,7 +83,7 @@ def costs(findings: Findings, path: Path) -> None:
 
 
 def time_lines(findings: Findings, path: Path) -> None:
-    """Draw what one locked update sends over time, and while it holds the lock."""
+    """Draw what one locked update sends over time, and when it holds the lock."""
     series = _of(findings, "time_lines")
     figure, axes = _figure(len(series), 9, 5)
     for axis, (server, lines) in zip(axes, series.items(), strict=True):
@@ -92,7 +92,7 @@ def time_lines(findings: Findings, path: Path) -> None:
             for row, (name, chunks) in enumerate(lines.items())
         ]
         axis.set_yticks(range(len(lines)), list(lines))
-        axis.set_ylim(len(lines) - 0.5, -0.8)  # the first one at the top
+        axis.set_ylim(len(lines) - 0.5, -0.8)  # the first line at the top
         axis.text(0, -0.2, "\n\n".join(sent), transform=axis.transAxes, fontsize=6, va="top")
         title = f"{findings.servers[server]}, 1 ms each way: bar = the lock is held"
         axis.set(title=title, xlabel="ms")
@@ -100,8 +100,8 @@ def time_lines(findings: Findings, path: Path) -> None:
 
 
 def _line(axis: Any, row: int, chunks: Any) -> str:
-    """Draw what an update sends, each message with a number; return the statements by number."""
-    # at, direction, statements, locks, releases; as JSON gives them back too
+    """Draw an update's messages, each with a number; return the statements by number."""
+    # at, direction, statements, locks, releases; JSON returns the same
     locked = next(n for n, chunk in enumerate(chunks) if chunk[3])
     granted = next((chunk[0] for chunk in chunks[locked:] if chunk[1] == BACK), chunks[locked][0])
     released = next(chunk[0] for chunk in chunks[locked:] if chunk[4])

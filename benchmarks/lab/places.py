@@ -1,4 +1,4 @@
-"""The databases that are there: SQLite always, a server where its URL is given."""
+"""The available databases: always SQLite, and each server whose URL is given."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Place:
         self._engines: list[sa.Engine] = []
 
     def engine(self, url: sa.URL | None = None, **options: Any) -> sa.Engine:
-        """An engine that is disposed at the end.
+        """Return an engine that is disposed at the end.
 
-        MySQL and MariaDB at READ COMMITTED, as docs/mysql.md advises: a lock then needs no
-        switch of the isolation level, by hand or not.
+        MySQL and MariaDB use READ COMMITTED, as docs/mysql.md advises: then a lock needs no switch of the
+        isolation level, neither here nor in hand-written code.
         """
         if self.name in ("mysql", "mariadb"):
             options.setdefault("isolation_level", "READ COMMITTED")
@@ -69,7 +69,7 @@ class Place:
 
     @property
     def far_url(self) -> sa.URL:
-        """Over the proxy."""
+        """The URL that leads through the proxy."""
         through = self.url.set(host="127.0.0.1", port=self.proxy.port)
         return through.update_query_dict(_READABLE[self.name])
 
@@ -87,7 +87,7 @@ class Place:
 
 
 def place(name: str, given: dict[str, str], folder: Path) -> Place:
-    """:raises Absent: there is no such server."""
+    """:raises Absent: the server is not available."""
     variable = f"SA_DOCLOCK_TEST_{name.upper()}_URL"
     found = given.get(name) or os.environ.get(variable)
     if found is None and name == "sqlite":

@@ -1,7 +1,7 @@
-"""A TCP proxy: counts round trips, adds a latency, and notes what goes over the wire when.
+"""A TCP proxy: counts round trips, adds latency, and records the traffic with its times.
 
-It is a separate process (``python proxy.py HOST PORT``), so that its CPU time is not that of
-the benchmark; :class:`Proxy` starts it and talks to it, one JSON value a line.
+It is a separate process (``python proxy.py HOST PORT``), so that its CPU time does not count as the
+benchmark's; :class:`Proxy` starts it and exchanges one JSON value a line with it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from typing import Any, NamedTuple
 
 THERE, BACK = "there", "back"
 
-# The first words of statements, in the order in which they travel.
+# The first words of statements, in the order of travel.
 _STATEMENT = re.compile(
     rb"\b(FOR UPDATE|FOR SHARE|LOCK IN SHARE MODE|BEGIN|START|SELECT|UPDATE|INSERT|DELETE|COMMIT"
-    rb"|ROLLBACK|(?<! )SET)\b"  # not the SET of an UPDATE
+    rb"|ROLLBACK|(?<! )SET)\b"  # not the SET in an UPDATE
 )
 _LOCK = re.compile(rb"FOR UPDATE|FOR SHARE|LOCK IN SHARE MODE")
 _RELEASE = re.compile(rb"\b(COMMIT|ROLLBACK)\b")
 
 
 class Chunk(NamedTuple):
-    """Data that came over the wire at once."""
+    """Data that arrived over the wire at once."""
 
-    at: float  # seconds since the recording began
+    at: float  # seconds since the start of the recording
     direction: str
     statements: tuple[str, ...]
     locks: bool
@@ -41,20 +41,20 @@ class Chunk(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """The data that one client and its server have exchanged."""
+    """The data that one client and its server exchanged."""
 
     chunks: Sequence[Chunk]
 
     @property
     def round_trips(self) -> int:
-        """The number of times that the client has waited for the server."""
+        """The number of times that the client waited for the server."""
         return [direction for direction, _ in self._turns()].count(BACK)
 
     @property
     def held(self) -> int:
         """The round trips between the grant of the lock and its release.
 
-        :raises ValueError: no lock, or no release, was seen.
+        :raises ValueError: the recording shows no lock, or no release.
         """
         requests = [chunks for direction, chunks in self._turns() if direction == THERE]
         locked = [n for n, chunks in enumerate(requests) if any(one.locks for one in chunks)]
@@ -71,7 +71,7 @@ class Recording(NamedTuple):
 
 
 class Proxy:
-    """The proxy's process, seen from the benchmark."""
+    """The proxy's process, as the benchmark controls it."""
 
     def __init__(self, host: str, port: int) -> None:
         self._process = subprocess.Popen(
@@ -90,12 +90,12 @@ class Proxy:
         self._process.stdout.close()
 
     def delay(self, seconds: float) -> None:
-        """Add so much to each way."""
+        """Add this latency to each direction."""
         self._ask({"delay": seconds})
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Recording]]:
-        """Append to the list, at the end of the block, what was said in it."""
+        """Yield a list; when the block ends, append the traffic of the block to it."""
         self._ask({"record": True})
         recordings: list[Recording] = []
         yield recordings
@@ -174,7 +174,7 @@ class _Wire:
             while data := await reader.read(1 << 20):
                 if self._chunks is not None:
                     self._chunks.append(self._chunk_of(data, direction))
-                if self._delay:  # what comes meanwhile is not kept back by what came before
+                if self._delay:  # do not delay later data by earlier data
                     loop.call_later(self._delay, self._write, writer, data)
                 else:
                     writer.write(data)
@@ -200,7 +200,7 @@ class _Wire:
 
 
 def main(host: str, port: str) -> None:
-    # epoll rounds its time-outs up to milliseconds; select() does not.
+    # epoll rounds timeouts up to milliseconds; select() does not.
     loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
     loop.run_until_complete(_Wire(host, int(port)).serve())
     loop.close()

@@ -1,4 +1,4 @@
-"""benchmarks/RESULTS.md: every goal with its figure, met or missed, and why."""
+"""benchmarks/RESULTS.md: every goal with its figure, met or missed, and the reason."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NOT_MEASURED = "not measured: `make bench` does"
 
 
 class Verdict(NamedTuple):
-    """One goal and what came of it."""
+    """One goal and its result."""
 
     goal: Goal
     figure: Figure | None
-    reason: str  # empty where the goal is met
+    reason: str  # empty if the goal is met
 
     @property
     def word(self) -> str:
@@ -41,7 +41,7 @@ def verdicts(
     goals: Sequence[Goal] = GOALS,
     reasons: Mapping[str, str] = REASONS,
 ) -> list[Verdict]:
-    """Every goal, in their order; each that is not met has a reason."""
+    """Return every goal in order; each goal that is not met has a reason."""
     figures: dict[str, Figure] = {}
     missing: dict[str, str] = {}
     for one in findings:
@@ -71,7 +71,7 @@ def markdown(
     servers: Mapping[str, str],
     pictures: Iterable[str] = (),
 ) -> str:
-    """The page.
+    """Return the page.
 
     :param pictures: their paths from the page.
     """

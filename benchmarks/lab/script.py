@@ -1,4 +1,4 @@
-"""The common frame of a script: arguments, databases, a table, JSON, a picture."""
+"""The shared frame of a script: arguments, databases, a table, JSON, a picture."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from benchmarks.lab.pairing import Effort
 from benchmarks.lab.places import NAMES, Place, place
 
 WIDTH = 150
-"""Columns, also of what goes to a file."""
+"""Columns, also used for output to a file."""
 
 QUICK = 0.08
-"""The time of a quick run, as a part of the time of a full one."""
+"""The time of a quick run, as a fraction of a full run's."""
 
 
 class Script:
@@ -39,11 +39,11 @@ class Script:
         self._folder = folder
 
     def wants(self, part: str) -> bool:
-        """Return whether this part is measured: without ``--only``, each is."""
+        """Return whether to measure this part: without ``--only``, all parts."""
         return not self.options.only or part in self.options.only
 
     def effort(self, seconds: float) -> Effort:
-        """Return the amount of measurement, for a script that usually takes so many seconds."""
+        """Return the amount of measurement for a script that usually takes this many seconds."""
         if self.tiny:
             return Effort(seconds=0, rounds=1, repeat=1)
         if self.options.seconds is not None:
@@ -54,14 +54,14 @@ class Script:
         return effort._replace(fewest=3, slice=0.02) if self.quick else effort
 
     def on_each(self, names: Iterable[str], measure: Callable[[Script, Place], None]) -> None:
-        """Measure on the databases of these names that are wanted and there.
+        """Measure on each database of these names that is requested and available.
 
-        What fails costs the figures of its database, not of the next.
+        A failure costs the figures of its own database only.
         """
         given = dict(one.split("=", 1) for one in self.options.url)
         for name in names:
             if name not in self.options.databases:
-                if not self.options.only:  # else another run may have its figures
+                if not self.options.only:  # otherwise another run may have its figures
                     self.findings.lacks(name, f"{name} was left out by --databases")
                 continue
             try:
@@ -70,14 +70,14 @@ class Script:
                     measure(self, found)
             except Absent as absent:
                 self.lacks(name, absent)
-            except Exception as error:  # whatever it was, it is told and the rest is measured
+            except Exception as error:  # report any error, and measure the rest
                 if self.tiny:
                     raise
                 self.console.print_exception(max_frames=6)
                 self.lacks(name, Absent(f"{type(error).__name__}: {first_line(error)}"))
 
     def lacks(self, name: str, absent: Absent) -> None:
-        """Say that these figures are missing, in the table and in the findings."""
+        """Report these figures as missing, in the table and in the findings."""
         self.findings.lacks(name, str(absent))
         self.console.print(f"[yellow]missing[/] {escape(name)}: {escape(str(absent))}")
 
@@ -100,17 +100,17 @@ def first_line(error: BaseException) -> str:
 def run(
     module: str, purpose: str, arguments: Sequence[str] | None, parts: Sequence[str] = ()
 ) -> Iterator[Script]:
-    """Run a script; what it has found by the end is written, whatever happens.
+    """Run a script; write its findings at the end, even after an error.
 
     :param module: ``__file__`` of the script.
-    :param purpose: its docstring, whose first paragraph says what it measures.
-    :param parts: the names of its parts, of which one run may measure some.
+    :param purpose: its docstring; the first paragraph says what it measures.
+    :param parts: the names of its parts; one run may measure only some of them.
     """
     paragraphs = purpose.split("\n\n")
     options = _arguments(purpose, arguments, parts)
     findings = Findings(Path(module).stem, " ".join(paragraphs[0].split()))
     if options.only and options.json and options.json.exists():
-        findings = Findings.read(options.json)  # with the parts of other runs
+        findings = Findings.read(options.json)  # includes the parts of other runs
     with tempfile.TemporaryDirectory() as folder:
         script = Script(findings, options, Path(folder))
         script.console.print(f"[bold]{escape(findings.purpose)}[/]")

@@ -16,11 +16,11 @@ from benchmarks.lab.pairing import Effort, interval
 from benchmarks.ways import Way
 
 Document = Callable[[int], int]
-"""The document that a thread updates, by the number of the thread."""
+"""The document that a thread updates, by thread number."""
 
 
 class Rates(NamedTuple):
-    """Updates a second of each way, in each round; and how many updates have failed."""
+    """Updates a second of each way, in each round; and the number of failed updates."""
 
     by_way: Mapping[str, list[float]]
     errors: int
@@ -36,13 +36,13 @@ class Rates(NamedTuple):
 def compare(
     ways: Mapping[str, Way], threads: int, document: Document, effort: Effort, length: float
 ) -> Rates:
-    """:param length: seconds that one way is measured at a time."""
+    """:param length: seconds to measure one way at a time."""
     fewest = 2 if effort.seconds else 1
     rounds = effort.rounds or max(fewest, round(effort.seconds / (length * len(ways))))
     rates: dict[str, list[float]] = {name: [] for name in ways}
     errors = 0
     for way in ways.values():
-        rate(way, threads, document, length / 4)  # statements are prepared
+        rate(way, threads, document, length / 4)  # prepares the statements
     for number in range(rounds):
         names = list(ways)
         start = number % len(names)
@@ -54,15 +54,15 @@ def compare(
 
 
 def rate(way: Way, threads: int, document: Document, seconds: float) -> tuple[float, int]:
-    """Updates a second of all threads together, and how many updates have failed."""
+    """Return the updates a second of all threads together, and the number of failed updates."""
     start = threading.Barrier(threads + 1)
     asked, done = [0] * threads, [0] * threads
     over = threading.Event()
 
     def work(thread: int) -> None:
         number = document(thread)
-        with suppress(SQLAlchemyError):  # counted below, when it is met again
-            way.update(number)  # so that everybody has a connection
+        with suppress(SQLAlchemyError):  # a repeated error is counted below
+            way.update(number)  # so that each thread has a connection
         start.wait()
         while not over.is_set():
             asked[thread] += 1

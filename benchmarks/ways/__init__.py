@@ -1,4 +1,4 @@
-"""The same two operations on a document, in as many ways as there are libraries.
+"""The same two operations on a document, implemented with each library.
 
 ``update``: lock the header, read its details, change one, total again, commit.
 ``load``: lock the header for reading, read its details, end the transaction.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Way(NamedTuple):
-    """One way; each operation is given the number of a document."""
+    """One implementation; each operation gets a document number."""
 
     name: str
     update: Callable[[int], object]
@@ -20,4 +20,4 @@ class Way(NamedTuple):
 
 
 def nothing() -> None:
-    """Engines are disposed by their database."""
+    """Do nothing: each database disposes of its engines."""

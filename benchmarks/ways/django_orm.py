@@ -1,4 +1,4 @@
-"""Django's ORM: ``select_for_update()``; it has no shared lock, so a load takes the exclusive one."""
+"""Django's ORM: ``select_for_update()``.  It has no shared lock, so a load takes the exclusive lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sa_doclock, as it is and with what can be switched on."""
+"""sa_doclock, with its defaults and with options."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def doclock(
     lock_timeout: float | None = None,
     **options: Any,
 ) -> Way:
-    """:raises Absent: LockingSession does not know one of the options yet."""
+    """:raises Absent: LockingSession does not support one of the options yet."""
     sessions = session_factory(engine, **options)
 
     def read(session: LockingSession, number: int, lock: LockOptions) -> Any:
@@ -44,7 +44,7 @@ def doclock(
 
     def update(number: int) -> None:
         with sessions() as session:
-            doc = read(session, number, LockOptions.ForUpdate)  # kept, as by hand
+            doc = read(session, number, LockOptions.ForUpdate)  # kept, as in hand-written code
             change(doc)
             session.save_changes()
 
@@ -85,7 +85,7 @@ def _pipeline(engine: sa.Engine) -> dict[str, Any]:
 
 
 def session_factory(engine: sa.Engine, **options: Any) -> sessionmaker[LockingSession]:
-    """:raises Absent: LockingSession does not know one of the options yet."""
+    """:raises Absent: LockingSession does not support one of the options yet."""
     known = inspect.signature(LockingSession.__init__).parameters
     for option in options:
         if option not in known:
@@ -94,7 +94,7 @@ def session_factory(engine: sa.Engine, **options: Any) -> sessionmaker[LockingSe
 
 
 def document_gate(**options: Any) -> Any:
-    """:raises Absent: there is no DocumentGate yet."""
+    """:raises Absent: this version has no DocumentGate."""
     gate = getattr(sa_doclock, "DocumentGate", None)
     if gate is None:
         raise Absent("sa_doclock has no DocumentGate yet")
@@ -102,9 +102,9 @@ def document_gate(**options: Any) -> Any:
 
 
 def spare_rollbacks(engine: sa.Engine) -> dict[str, Any]:
-    """Options of an engine without needless ROLLBACKs when a connection returns to its pool.
+    """Return engine options that avoid needless ROLLBACKs when a connection returns to its pool.
 
-    :raises Absent: there is no such thing for this database, or not yet.
+    :raises Absent: this database has no such option, or not yet.
     """
     if engine.dialect.name not in ("mysql", "mariadb"):
         raise Absent("skip_redundant_rollback() is for MySQL and MariaDB")

@@ -1,6 +1,6 @@
-"""The floor: a right lock in a few lines, without all that sa_doclock knows besides.
+"""The floor: a correct lock in a few lines, without the rest of sa_doclock.
 
-The SELECT is built once, with bind parameters; the parts of a document by another one.  It finds
+It builds the SELECT once, with bind parameters, and another one for the parts of a document.  It detects
 no pending changes, no wrong isolation level and no wrong connection, and translates no error.
 """
 
@@ -58,7 +58,7 @@ def floor(engine: sa.Engine, name: str = FLOOR, *, whole: bool = False) -> Way:
     def update(number: int) -> None:
         with sessions() as session:
             begin(session, "BEGIN IMMEDIATE")
-            doc = session.locked(number, read=False, whole=whole)  # kept, as by hand
+            doc = session.locked(number, read=False, whole=whole)  # kept, as in hand-written code
             change(doc)
             session.commit()
 

@@ -1,4 +1,4 @@
-"""SQLAlchemy's ORM by hand, as a good engineer writes it; every ratio is against this."""
+"""SQLAlchemy's ORM by hand, as a good engineer writes it; every ratio compares with this."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ BY_HAND_TIMED = "ORM by hand, lock_timeout"
 
 
 def orm(engine: sa.Engine) -> Way:
-    """The details come by a lazy load."""
+    """Load the details lazily."""
     return _by_hand(BY_HAND, engine, ())
 
 
 def orm_eager(engine: sa.Engine) -> Way:
-    """The details come by ``selectinload()``."""
+    """Load the details by ``selectinload()``."""
     return _by_hand(BY_HAND_EAGER, engine, (selectinload(Doc.details),))
 
 
 def orm_timed(engine: sa.Engine) -> Way:
-    """The details come by a lazy load; the wait is limited until the transaction ends.
+    """Load the details lazily; limit the wait until the transaction ends.
 
-    :raises Absent: there is no one statement for this on the database.
+    :raises Absent: the database has no single statement for this.
     """
     if engine.dialect.name != "postgresql":
         raise Absent("SET LOCAL lock_timeout is of PostgreSQL")
@@ -71,7 +71,7 @@ def _by_hand(
 
 
 def begin_by_hand(engine: sa.Engine) -> Callable[[Session, str], None]:
-    """SQLite's lock is in the BEGIN; on a server there is nothing to do, and nothing is done."""
+    """Return a function that sends the BEGIN with SQLite's lock; on a server, it does nothing."""
 
     def begin(session: Session, statement: str) -> None:
         session.connection().exec_driver_sql(statement)

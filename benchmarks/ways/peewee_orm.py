@@ -54,7 +54,7 @@ def _database(library: Any, product: str, url: sa.URL) -> Any:
 
 
 def _models(library: Any, database: Any) -> tuple[Any, Any]:
-    class Doc(library.Model):  # type: ignore[misc]  # what peewee's models are made of
+    class Doc(library.Model):  # type: ignore[misc]  # peewee builds its models from this
         id = library.IntegerField(primary_key=True)
         total = library.IntegerField()
 

@@ -1,7 +1,7 @@
 """Workers that empty a table of jobs: claim_each(), and the fetch of two job queues.
 
-Each is a separate process.  To do a job takes no time: what counts is to fetch it, and to note that
-it is done.
+Each is a separate process.  A job takes no time: the measurement covers fetching it and recording that it
+is done.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Job(Base):
 
 
 class Rows(ABC):
-    """A row is locked while the job is done; one commit is for the lock and for the work."""
+    """Lock a row while its job is done; one commit covers the lock and the work."""
 
     promise = "committed at most once; free again when the server knows that its worker has died"
 
@@ -49,9 +49,9 @@ class Rows(ABC):
         engine.dispose()
 
     def work(self, url: sa.URL, wait: Wait) -> int:
-        """Do jobs until there are none; return how many.
+        """Do jobs until none are left; return the number.
 
-        :param wait: returns when all workers are ready.
+        :param wait: returns once all workers are ready.
         """
         engine = sa.create_engine(url, poolclass=sa.StaticPool)
         make = sessionmaker(engine, class_=LockingSession, priority="batch")
@@ -64,7 +64,7 @@ class Rows(ABC):
 
     @abstractmethod
     def empty(self, make: sessionmaker[LockingSession]) -> int:
-        """Do jobs until there are none; return how many."""
+        """Do jobs until none are left; return the number."""
 
 
 class ClaimEach(Rows):
@@ -84,7 +84,7 @@ class ClaimEach(Rows):
 
 
 class NextRows(Rows):
-    """Lock the first jobs that nobody has locked, in one statement that finds them."""
+    """Find and lock the first unlocked jobs in one statement."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -108,7 +108,7 @@ OPEN = sa.select(Job).where(Job.done.is_(False))
 
 
 class Procrastinate:
-    """procrastinate: a job that is fetched is marked, and committed so."""
+    """procrastinate: marks a fetched job, and commits the mark."""
 
     name = "procrastinate"
     promise = (
@@ -151,7 +151,7 @@ class Procrastinate:
 
 
 class PgQueuer:
-    """pgqueuer: a job that is fetched is marked; it moves to a log when it is done."""
+    """pgqueuer: marks a fetched job, and moves a finished job to a log."""
 
     promise = "started at least once; fetched again when its worker has sent nothing for a time"
 

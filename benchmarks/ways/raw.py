@@ -1,4 +1,4 @@
-"""The driver alone: psycopg (its own default: statements are prepared), PyMySQL, sqlite3."""
+"""The driver alone: psycopg (which prepares statements by default), PyMySQL, sqlite3."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _connect(product: str, url: sa.URL, *, autocommit: bool) -> Any:
 
 
 def raw(product: str, url: sa.URL, size: int = 1) -> Way:
-    """One statement after the other, as a driver is used."""
+    """Send one statement after another, as a driver is normally used."""
     connections = Connections(product, url, size)
     shared = SHARED[product]
 
@@ -93,13 +93,13 @@ def raw(product: str, url: sa.URL, size: int = 1) -> Way:
 
 
 def pipelined(product: str, url: sa.URL, size: int = 1) -> Way:
-    """As few round trips as psycopg can: how fast it could be.
+    """Use as few round trips as psycopg allows: the lower limit.
 
-    :raises Absent: another driver has no pipeline.
+    :raises Absent: another driver, without a pipeline.
     """
     if product != "postgresql":
         raise Absent("psycopg alone has a pipeline")
-    # In a transaction of psycopg's own, commit() and the end of the pipeline are a round trip each.
+    # In psycopg's own transaction, commit() and the end of the pipeline would be a round trip each.
     connections = Connections(product, url, size, autocommit=True)
 
     def update(number: int) -> None:
@@ -125,4 +125,4 @@ def pipelined(product: str, url: sa.URL, size: int = 1) -> Way:
 def _read(connection: Any, number: int, lock: str) -> Any:
     connection.execute("BEGIN")
     connection.execute(HEADER + lock, (number,))
-    return connection.execute(DETAILS, (number,))  # a separate statement, so it is still fresh
+    return connection.execute(DETAILS, (number,))  # a separate statement: a fresh read

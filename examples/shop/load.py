@@ -1,6 +1,6 @@
-"""Customers, while web servers and workers are killed; then the books are checked.
+"""Simulates customers while web servers and workers are killed, then checks the books.
 
-The shop has an empty database for this: SHOP_TEST_URL, or else a temporary SQLite file.
+It needs an empty database: SHOP_TEST_URL, or else a temporary SQLite file.
 """
 
 import argparse
@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 
 
 class Process:
-    """A part of the shop, which is started again when it is killed."""
+    """A process of the shop that is restarted after it is killed."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         self._command = [sys.executable, "-m", "shop", *arguments]
@@ -51,7 +51,7 @@ def free_port() -> int:
 def send(
     client: httpx.Client, ports: list[int], method: str, path: str, **more: object
 ) -> httpx.Response:
-    """Send the request, again and again until there is an answer that is not 'busy'."""
+    """Send the request repeatedly until an answer other than 'busy' arrives."""
     while True:
         try:
             answer = client.request(
@@ -65,7 +65,7 @@ def send(
 
 
 def shop_until(end: threading.Event, ports: list[int]) -> tuple[list[str], list[int]]:
-    """Be a customer; return the orders that were answered as placed, and the numbers of the invoices."""
+    """Act as a customer; return the orders confirmed as placed, and the invoice numbers."""
     placed, invoices = [], []
     with httpx.Client(timeout=30) as client:
         while not end.is_set():
@@ -107,7 +107,7 @@ def check(stock: dict[int, int], placed: list[str], invoices: list[int]) -> None
 
 
 def wait_for_mails(sent: Path, deaths: int) -> None:
-    """Wait until all mails are sent; each at least once, and twice only where a worker has died."""
+    """Wait until all mails are sent: each at least once, and twice only if a worker died."""
     with Session() as session:
         while session.scalar(select(func.count()).select_from(Mail).where(~Mail.sent)):
             session.rollback()
@@ -121,7 +121,7 @@ def wait_for_mails(sent: Path, deaths: int) -> None:
 
 
 def run(seconds: float, customers: int, kill_every: float) -> str:
-    """Run the shop under load; return what was done."""
+    """Run the shop under load; return a summary."""
     with Session() as session:
         stock = {item.id: item.stock for item in session.scalars(select(Item))}
     sent = Path(tempfile.mkdtemp()) / "sent.txt"

@@ -1,6 +1,6 @@
 """A database for the tests and the load: SHOP_TEST_URL, or else a temporary SQLite file.
 
-Import it before the shop, which then uses this database and not its own.
+Import it before the shop, so that the shop uses this database instead of its own.
 """
 
 import os
@@ -18,9 +18,9 @@ os.environ["SHOP_URL"] = os.environ.get("SHOP_TEST_URL") or f"sqlite:///{FOLDER.
 def tables() -> Iterator[None]:
     """Create the tables, and drop them at the end.
 
-    :raises SystemExit: the database has a table already, so it may be somebody's.
+    :raises SystemExit: the database already has a table, and may belong to someone.
     """
-    from shop.__main__ import migrate  # noqa: PLC0415  # the shop reads SHOP_URL when it is imported
+    from shop.__main__ import migrate  # noqa: PLC0415  # the shop reads SHOP_URL at import
     from shop.database import engine  # noqa: PLC0415
 
     if found := inspect(engine).get_table_names():

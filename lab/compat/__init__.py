@@ -1,1 +1,1 @@
-"""The tests of SQLAlchemy, SQLModel and Flask-SQLAlchemy, run on our sessions in place of theirs."""
+"""Runs the tests of SQLAlchemy, SQLModel and Flask-SQLAlchemy on our sessions instead of theirs."""

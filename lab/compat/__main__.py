@@ -48,13 +48,13 @@ _SESSIONS = tuple(
 class Suite:
     """The tests of one release.
 
-    :ivar sources: the folder of its package, in the folder that is unpacked.
-    :ivar tests: all of its tests that make sessions.
+    :ivar sources: the folder of its package in the unpacked folder.
+    :ivar tests: all of its tests that create sessions.
     :ivar fast: the tests that are about sessions.
-    :ivar python: the oldest version that it runs on.
-    :ivar options: for its pytest.
-    :ivar runs_on: the suite of the SQLAlchemy that it needs; None for the installed one.
-    :ivar drivers: of the servers that it runs on, with their names; none for SQLite.
+    :ivar python: the oldest version that it supports.
+    :ivar options: options for its pytest.
+    :ivar runs_on: the suite of the SQLAlchemy version that it needs; None for the installed version.
+    :ivar drivers: drivers of the servers that it runs on, by server name; empty for SQLite.
     :ivar size: bytes of its sources, packed.
     """
 
@@ -71,7 +71,7 @@ class Suite:
     licence: str = "MIT"
 
     def unpack(self) -> Path:
-        """Return the folder of the release, downloaded by pip where it is not there yet."""
+        """Return the folder of the release; pip downloads it if it is missing."""
         return next(cached(f"compat-{self.requirement}", self._download).iterdir())
 
     def _download(self, folder: Path) -> None:
@@ -100,7 +100,7 @@ _SQLALCHEMY = (
     ("test/orm", "test/ext/asyncio"),
     (*_SESSIONS, "test/orm/dml"),
 )
-# Files: a database in memory has one connection for all sessions, on which no lock is possible.
+# Files: a database in memory gives all sessions one connection, so no lock is possible.
 _FILES = ("--db", "sqlite_file", "--db", "aiosqlite_file")
 SUITES = {
     "sqlalchemy-2.1": Suite(
@@ -116,14 +116,14 @@ SUITES = {
         ),
         size=10_657_094,
     ),
-    # Its sources have no settings for pytest, which would look for some in the folders above.
+    # Its sources have no pytest settings; pytest would search the folders above for some.
     "sqlmodel": Suite(
         *("sqlmodel==0.0.50", "sqlmodel", ".", ("tests",)),
         python=(3, 11),
         options=("-c", os.devnull),
         size=99_272,
     ),
-    # A third of its own tests fails with SQLAlchemy 2.1, on its own sessions too.
+    # A third of its own tests fail with SQLAlchemy 2.1, even on its own sessions.
     "flask-sqlalchemy": Suite(
         *("flask-sqlalchemy==3.1.1", "flask_sqlalchemy", "src", ("tests",)),
         runs_on="sqlalchemy-2.0",
@@ -135,7 +135,7 @@ SUITES = {
 
 @dataclass(frozen=True)
 class Results:
-    """The ids of the tests of a run.  A module that cannot be imported has failed, by its path."""
+    """The ids of the tests of a run.  A module whose import fails counts as failed, by its path."""
 
     failed: frozenset[str] = frozenset()
     passed: frozenset[str] = frozenset()
@@ -143,7 +143,6 @@ class Results:
 
     @property
     def ran(self) -> frozenset[str]:
-        """All of them."""
         return self.failed | self.passed | self.skipped
 
 
@@ -152,8 +151,8 @@ def run(
 ) -> Results:
     """Run these tests.
 
-    :param package: whose sessions are replaced by ours; "" for none.
-    :param again: True for a second run: without the garbage collector; on our sessions, with the tracebacks.
+    :param package: the package whose sessions ours replace; "" for none.
+    :param again: True for a second run: without the garbage collector; with tracebacks on our sessions.
     """
     root = suite.unpack()
     with tempfile.TemporaryDirectory() as scratch:
@@ -214,12 +213,12 @@ def _url_of(server: Server, driver: str) -> str:
 
 
 def name_of(node: str) -> str:
-    """Return the id of a test without its parameters and its database."""
+    """Return a test's id without its parameters and database."""
     return re.sub(r"_[a-z]+\+[a-z]+(_\d+)*(?=::)", "", node.partition("[")[0])
 
 
 def check(name: str, suite: Suite, tests: Sequence[str], workers: int) -> list[str]:
-    """Return the faults of a suite."""
+    """Return the problems of a suite."""
     first = run(suite, suite.package, tests, workers)
     wrong = [] if first.passed else [f"{name}: no test has passed"]
     modules = {node for node in first.failed if "::" not in node}
@@ -246,7 +245,7 @@ def check(name: str, suite: Suite, tests: Sequence[str], workers: int) -> list[s
 
 
 def main() -> int:
-    """Run the suites that are named, or all; return the exit status."""
+    """Run the named suites, or all; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m lab.compat", description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}")
     parser.add_argument("--fast", action="store_true", help="the tests about sessions alone")
@@ -259,7 +258,7 @@ def main() -> int:
             print(f"{name}: needs Python {'.'.join(map(str, suite.python))}")
             continue
         tests = suite.fast or suite.tests if arguments.fast else suite.tests
-        workers = 0 if suite.drivers else arguments.workers  # each would need its own databases
+        workers = 0 if suite.drivers else arguments.workers  # each would need databases
         with on_servers(suite) as started:
             wrong += check(name, started, tests, workers)
     print(*wrong, sep="\n")

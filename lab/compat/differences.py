@@ -1,4 +1,4 @@
-"""The tests of others that may fail on our sessions, each with its reason; at most ten."""
+"""Other projects' tests that may fail on our sessions, each with its reason; at most ten."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A pytest plugin that replaces the sessions of the package under test by ours.
+"""A pytest plugin that replaces the sessions of the tested package by ours.
 
-``-p locking_sessions`` loads it, before a test module imports a Session.  It also writes into
-a file which tests have failed.  It is no part of our package ``tests``: the package under test may have one.
+``-p locking_sessions`` loads it before a test module imports a Session.  It also writes the results of
+the tests to a file.  It is outside our package ``tests``, because the tested package may have one too.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from sa_doclock.core.session import hooks
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart() -> None:
-    """Leave out the extensions of PostgreSQL that SQLAlchemy's tests create: not every server has them."""
+    """Skip the extensions of PostgreSQL that SQLAlchemy's tests create: some servers lack them."""
     if package in {"sqlalchemy", ""}:
         provision: Any = import_module("sqlalchemy.dialects.postgresql.provision")
         provision._extensions.clear()
 
 
 def pytest_report_header() -> str:
-    """Return a line that names what is tested."""
+    """Return a line that names the tested sessions."""
     return f"SQLAlchemy {sqlalchemy.__version__}, {sqlalchemy.orm.Session.__name__}"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write the ids of the tests that have failed, passed and been skipped."""
+    """Write the ids of the failed, passed and skipped tests."""
     kinds = {"failed": ("failed", "error"), "passed": ("passed",), "skipped": ("skipped",)}
     results = {
         name: sorted(
@@ -51,8 +51,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def replace_sqlalchemy() -> None:
-    """Have SQLAlchemy's tests use our sessions, and makers that make them."""
-    # Not sqlalchemy.orm.session.Session: a test lists the methods that stand in that very class.
+    """Make SQLAlchemy's tests use our sessions, and session makers for them."""
+    # Not sqlalchemy.orm.session.Session: a test lists the methods that this very class defines.
     replaced: Any = (
         (sqlalchemy.orm, "Session", sqlalchemy.orm.sessionmaker, LockingSession),
         (
@@ -65,7 +65,7 @@ def replace_sqlalchemy() -> None:
     for module, name, maker, ours in replaced:
         setattr(module, name, ours)
         maker.__init__.__kwdefaults__["class_"] = ours
-    # After each test they remove all listeners of sessions.  Ours are no listeners of a test.
+    # After each test they remove all session listeners; ours belong to no test.
     events: Any = SessionEvents
     clear = events._clear
     names = [name for name in vars(hooks) if hasattr(events, name[1:])]
@@ -79,7 +79,7 @@ def replace_sqlalchemy() -> None:
 
 
 def replace_in(module: str, name: str, ours: type[Any]) -> None:
-    """Replace a Session class of another package by one that is made of it and of ours."""
+    """Replace a Session class of another package by a class that combines it with ours."""
     theirs = getattr(import_module(module), name)
     made = type(name, (theirs, ours), {"__module__": module})
     package = module.partition(".")[0]

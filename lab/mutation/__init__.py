@@ -1,1 +1,1 @@
-"""Mutants of the package: what the selection of --pairwise catches, and what all combinations catch."""
+"""Mutants of the package: how many --pairwise catches, and how many all combinations catch."""

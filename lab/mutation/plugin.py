@@ -1,9 +1,10 @@
-"""A pytest plugin that runs the tests on the original once, then on each mutant those that reach it.
+"""A pytest plugin that runs the tests once on the original, then on each mutant the tests that reach it.
 
-pytest imports it before the package, whose modules it loads with all mutants of the sample inside. A mutant
-has a separate process, forked from one in which all tests were collected and none has run: what is found out once for
-a process, or for a mapped class, is found out by the mutant. It ends at the first failure. The tests of the selection of
-``--pairwise`` go first, the others follow only where these have all passed: so one run finds both scores.
+pytest imports it before the package, and loads the package's modules with all mutants of the sample
+inside. Each mutant runs in a separate process, forked from one that collected all tests and ran none:
+so the mutant itself computes every value cached for a process or a mapped class. It ends at the first
+failure. The tests that ``--pairwise`` selects run first; the others run only if these all pass: so
+one run finds both scores.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ FOLDERS: Final = (
 )
 SWITCHED: Final = Switches()
 
-#: Seconds after which a mutant counts as caught: it hangs.
+#: After these seconds a mutant hangs, and counts as caught.
 LONGEST: Final = 900
 _CAUGHT: Final = 1
 
 
 class Sample:
-    """Mutants of folders and files: a given number of them, drawn with a given seed."""
+    """Mutants of folders and files: a given number, drawn with a given seed."""
 
     def __init__(self, many: int, seed: int, of: Sequence[str] = FOLDERS) -> None:
         paths = [path for name in of for path in _files(ROOT / name)]
@@ -50,7 +51,7 @@ class Sample:
         self.reported: dict[int, str] = {}
 
     def wanted(self, path: Path) -> dict[int, int]:
-        """Return the numbers of the mutants of a file, by their places in it."""
+        """Return the switch numbers of a file's mutants, by place."""
         return {place: number for number, (one, place) in enumerate(self.drawn) if one == path}
 
 
@@ -94,7 +95,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class Mutants:
-    """The loop that runs the tests, in place of pytest's own."""
+    """Runs the tests, in place of pytest's own loop."""
 
     def __init__(self, sample: Sample) -> None:
         self._sample = sample
@@ -103,14 +104,14 @@ class Mutants:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a failure; in the process of a mutant, end."""
+        """Note a failure; in a mutant's process, exit."""
         self._failed |= report.failed
         if report.failed and self._end_at_failure:
             os._exit(_CAUGHT)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run all tests on the original, and note what they reach; then each mutant."""
+        """Run all tests on the original and note which mutants they reach; then run each mutant."""
         from lab.running.pairwise import select  # noqa: PLC0415
         from tests.plugin import is_own_logic  # noqa: PLC0415  # the package is imported here
 
@@ -139,7 +140,7 @@ class Mutants:
     def _fork_server(
         self, items: list[pytest.Item]
     ) -> Callable[[int, Sequence[pytest.Item]], bool]:
-        """Fork a process that runs no test itself; return what has it run tests on a mutant."""
+        """Fork a process that runs no test itself; return a function that makes it run tests on a mutant."""
         ours, its = Pipe()
         places = {item: place for place, item in enumerate(items)}
         if os.fork() == 0:
@@ -155,7 +156,7 @@ class Mutants:
         return is_caught
 
     def _serve(self, requests: Connection, items: list[pytest.Item]) -> NoReturn:
-        """Answer which mutants are caught, until the process that asks has ended."""
+        """Answer which mutants the tests catch, until the asking process ends."""
         try:
             while True:
                 number, places = requests.recv()
@@ -169,7 +170,7 @@ class Mutants:
         reached: dict[int, list[tuple[float, pytest.Item]]] = {}
         failed = 0
         for item, following in _with_next(items):
-            clear_mapper_caches()  # or the first test alone would reach what they keep
+            clear_mapper_caches()  # otherwise only the first test would reach the code behind the caches
             SWITCHED.clear()
             self._failed = False
             start = time.perf_counter()
@@ -220,7 +221,7 @@ class Mutants:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options; they are read before the package is imported."""
+    """Add the options; pytest reads them before it imports the package."""
     parser.addoption("--mutants", type=int, default=60, help="how many mutants are drawn")
     parser.addoption("--mutants-seed", type=int, default=1, help="the seed that draws them")
     parser.addoption(
@@ -233,7 +234,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Draw the mutants, before the first conftest imports the package."""
+    """Draw the mutants before the first conftest imports the package."""
     assert not any(name.partition(".")[0] == "sa_doclock" for name in sys.modules)
     known = early_config.known_args_namespace
     sample = Sample(known.mutants, known.mutants_seed, known.mutants_of)

@@ -1,6 +1,6 @@
-"""Places in a source file where one small change makes a mutant, and the source with such changes inside.
+"""Finds places where a small change makes a mutant, and builds source with such changes inside.
 
-Each change stands beside the original, behind a switch: ``changed if switch else original``. So a module is imported once for all mutants.
+Each change stands beside the original, behind a switch: ``changed if switch else original``. So one import serves all mutants.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
-#: The global of a changed module that has the switches.
+#: The global of a changed module that holds the switches.
 SWITCHES: Final = "__mutants__"
 
 _OTHER: Final[Mapping[type[ast.AST], type[ast.AST]]] = {
@@ -34,23 +34,23 @@ _Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 
 
 class Switches(set[int]):
-    """The mutants that were reached, and the active one.
+    """The reached mutants, and the active one.
 
-    ``add()`` is a method of C, which returns None: counted calls stay what they are.
+    ``add()`` is a C method that returns None, so counted calls do not change.
     """
 
     active = -1
 
 
 def places(source: str) -> int:
-    """Return how many mutants this source has."""
+    """Return the number of mutants in this source."""
     return _changed(source, set()).count
 
 
 def mutated(source: str, wanted: Mapping[int, int]) -> tuple[ast.Module, dict[int, str]]:
-    """Return the tree with some of its mutants behind switches, and where each is.
+    """Return the tree with some of its mutants behind switches, and the place of each.
 
-    :param wanted: the number of the switch, by the number of the place.
+    :param wanted: switch numbers by place number.
     """
     changer = _changed(source, wanted.keys(), wanted)
     return changer.tree, changer.reported
@@ -65,7 +65,7 @@ def _changed(
 
 
 class _Changer(ast.NodeTransformer):
-    """Counts the places within functions; changes those that are wanted."""
+    """Counts the places within functions, and changes the wanted ones."""
 
     tree: ast.Module
 

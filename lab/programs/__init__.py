@@ -1,1 +1,1 @@
-"""The audit on the test suites of public programs: ``python -m lab.programs``."""
+"""``python -m lab.programs``: runs the audit on the test suites of public programs."""

@@ -26,7 +26,7 @@ from lab.programs.table import Result, read_results, save_results, without_verdi
 _ROOT = Path(__file__).parents[2]
 _PATH = os.pathsep.join(map(str, (_ROOT, _ROOT / "audit")))
 _OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-o", "addopts=")
-_LIMIT = 1200  # seconds of one run
+_LIMIT = 1200  # seconds for one run
 
 
 class Program:
@@ -41,9 +41,9 @@ class Program:
         self._python = self._venv / "bin" / "python"
 
     def prepare(self) -> None:
-        """Clone and install the program, where it is not there yet."""
+        """Clone and install the program, if it is missing."""
         self._source.parent.mkdir(parents=True, exist_ok=True)
-        # A program without a pytest configuration does not get this project's.
+        # Without it, a program that has no pytest configuration would get this project's.
         (self._source.parent / "pytest.ini").touch()
         if self.suite.own:
             self._source.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ class Program:
             venv.create(self._venv, with_pip=True)
             program = self.suite.requirement or f"{self._source}{self.suite.extras}"
             self._install("pytest", *self.suite.needs, *self._editable(), program)
-            if self.suite.requirement:  # its lines count as the program's
+            if self.suite.requirement:  # the audit treats its lines as the program's
                 self._install("--no-deps", "--upgrade", "--target", self._source, program)
             done.touch()
 
@@ -73,7 +73,7 @@ class Program:
         subprocess.run([*install, *arguments], check=True, env={**os.environ, **version})
 
     def run(self, times: int) -> Result:
-        """Run the suite with and without the audit, by turns."""
+        """Run the suite with and without the audit, in turn."""
         plain, audited = [], []
         for _ in range(times):
             plain.append(self._run())
@@ -93,7 +93,7 @@ class Program:
         )
 
     def _replay(self) -> tuple[tuple[int, int], ...]:
-        """Return how many orders of each replayed error are wrong, and how many there are."""
+        """Return the number of wrong orders, and of all orders, for each replayed error."""
         if not file_of(self.name).exists():
             return ()
         with TemporaryDirectory() as folder:
@@ -121,7 +121,7 @@ class Program:
         return re.sub(r"^.*/site-packages/", "", site).removeprefix(f"{self._source}/")
 
     def _run(self, *options: str) -> float:
-        """Run the tests; return the seconds of the processor, which other programs do not change."""
+        """Run the tests; return the CPU seconds, which other programs do not affect."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
             [
@@ -139,13 +139,13 @@ class Program:
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         last = ["", *done.stdout.strip().splitlines()][-1]
         print(f"{self.name}: {seconds:.1f} s, {last}", flush=True)
-        if " passed" not in done.stdout:  # tests that fail here fail without the audit too
+        if " passed" not in done.stdout:  # tests that fail here also fail without the audit
             raise SystemExit(f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
         return seconds
 
 
 def main() -> int:
-    """Run the programs that are named, or all."""
+    """Run the named programs, or all."""
     parser = argparse.ArgumentParser(prog="python -m lab.programs", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SUITES))
     parser.add_argument("--folder", type=Path, default=_ROOT / ".programs")

@@ -1,6 +1,6 @@
-"""``python -m lab.programs.cost``: the instructions of Python that the audit adds to an operation, and its import.
+"""``python -m lab.programs.cost``: the Python instructions that the audit adds to an operation, and its import cost.
 
-They are the same on a busy machine, where times are not.  What C executes is not counted, such as the database.
+The counts are the same on a busy machine; times are not.  They exclude code in C, such as the database.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Article(Base):
 
 
 def operations(engine: Engine) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the most common operations, each in its own transaction."""
+    """Yield the most common operations, each in a separate transaction."""
     new = numbers(100)
 
     def insert() -> None:
@@ -72,7 +72,7 @@ def measure(*, audited: bool) -> dict[str, int]:
 
 
 def modules(code: str) -> int:
-    """Return how many modules this line imports, apart from SQLAlchemy and pytest."""
+    """Return the number of modules that this line imports, apart from SQLAlchemy and pytest."""
     script = f"import sys, sqlalchemy.orm, pytest; n = len(sys.modules); {code}; print(len(sys.modules) - n)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

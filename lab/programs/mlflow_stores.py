@@ -1,4 +1,4 @@
-"""The SQLAlchemy stores of MLflow, as a program uses them: its own tests are in a repository of 900 MB."""
+"""Uses MLflow's SQLAlchemy stores as a program does: MLflow's own tests need a repository of 900 MB."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``python -m lab.programs.replay NAME FOLDER``, in the environment of a program: some of its errors by explore().
+"""``python -m lab.programs.replay NAME FOLDER``: replays some of a program's errors with explore(), in its environment.
 
-It prints the timeline of the first wrong order of each, and a line of JSON.
+It prints the timeline of the first wrong order of each error, and a line of JSON.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 
 def file_of(name: str) -> Path:
-    """Return the file that replays errors of this program, where there is one."""
+    """Return the file that replays this program's errors, if it exists."""
     return Path(__file__).with_name(f"replay_{name.replace('-', '_')}.py")
 
 
 def main(name: str, folder: str) -> None:
-    """Run all orders of each."""
+    """Run all orders of each error."""
     counts = []
     for explored in import_module(f"lab.programs.{file_of(name).stem}").replays(folder):
         assert explored.complete, explored.incomplete_because

@@ -1,4 +1,4 @@
-"""explore() on Flask-Security: two logins of one user at once, and two recovery codes, on SQLite."""
+"""explore() on Flask-Security: two concurrent logins of one user, and two recovery codes, on SQLite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from doclock_audit import Exploration, explore
 def replays(folder: str) -> Iterator[Exploration]:
     """Run the orders in which a user logs in twice, and uses two codes.
 
-    login_user() counts with login_count + 1; a code that is used is taken out of the list that was read.
+    login_user() sets login_count + 1; using a code removes it from the list that was read.
     """
     flask, security = import_module("flask"), import_module("flask_security")
     fsqla = import_module("flask_security.models.fsqla_v3")

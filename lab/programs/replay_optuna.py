@@ -1,4 +1,4 @@
-"""explore() on Optuna's storage: two workers that take one waiting trial, on SQLite."""
+"""explore() on Optuna's storage: two workers take one waiting trial, on SQLite."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from doclock_audit import Exploration, explore
 def replays(folder: str) -> Iterator[Exploration]:
     """Run the orders in which two workers call set_trial_state_values(trial, RUNNING).
 
-    Optuna locks the trial's row with with_for_update(), which SQLite does not have.
+    Optuna locks the trial's row with with_for_update(), which SQLite ignores.
     """
     optuna = import_module("optuna")
     storage = optuna.storages.RDBStorage(f"sqlite:///{folder}/optuna.db")

@@ -1,4 +1,4 @@
-"""explore() on sqlalchemy-celery-beat: two schedulers that begin with the same intervals, on SQLite."""
+"""explore() on sqlalchemy-celery-beat: two schedulers start with the same intervals, on SQLite."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from doclock_audit import Exploration, explore
 
 
 def replays(folder: str) -> Iterator[Exploration]:
-    """Run the orders in which two ask for the row of one schedule, of each kind that the audit has found."""
+    """Run the orders in which two callers request the row of one schedule, for each kind that the audit found."""
     models = import_module("sqlalchemy_celery_beat.models")
     schedules = import_module("celery.schedules")
     manager = import_module("sqlalchemy_celery_beat.session").SessionManager()

@@ -1,4 +1,4 @@
-"""The public programs whose test suites are run under the audit, each at one version."""
+"""The public programs whose test suites run under the audit, each at one version."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ class Suite:
     """The tests of one program that use SQLAlchemy on SQLite.
 
     :ivar repository: ``owner/name`` on GitHub.
-    :ivar tag: of the version.
-    :ivar needs: what pip installs besides the program.
-    :ivar tests: arguments of pytest.
-    :ivar extras: of the program.
-    :ivar requirement: of what pip installs, where the repository is too large to be cloned.
-    :ivar own: a file of this folder has the tests.
+    :ivar tag: the tag of the version.
+    :ivar needs: packages that pip installs besides the program.
+    :ivar tests: arguments for pytest.
+    :ivar extras: extras of the program.
+    :ivar requirement: the requirement to install if the repository is too large to clone.
+    :ivar own: the file in this folder that has the tests.
     """
 
     repository: str
@@ -33,7 +33,7 @@ class Suite:
 
 
 _OF_DATABASE = (
-    *("-W", "ignore::DeprecationWarning"),  # of a newer WTForms
+    *("-W", "ignore::DeprecationWarning"),  # from a newer WTForms
     *(
         f"tests/test_{name}.py"
         for name in (*("datastore", "trackable", "confirmable", "change_email", "recovery_codes"),)
@@ -88,7 +88,7 @@ SUITES = {
         *("jupyterhub/jupyterhub", "5.5.1", ("jupyterhub/tests/test_orm.py",)),
         ("pytest-asyncio", "requests-mock", "beautifulsoup4", "virtualenv", "jsonschema"),
     ),
-    # Its repository has 900 MB; its stores are run by a suite of ours.
+    # Its repository has 900 MB; our own suite runs its stores.
     "mlflow": Suite(
         *("mlflow/mlflow", "v3.3.0", ("test_mlflow_stores.py",)),
         ("sqlalchemy<2.1", "alembic", "pandas"),

@@ -1,4 +1,4 @@
-"""The figures of the audit in public programs, as the page on audits shows them."""
+"""The audit's figures for public programs, as the page on audits shows them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ VERDICTS = Path(__file__).with_name("verdicts.json")
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of somebody who has read the program's code on one error.
+    """A person's judgement on one error, after reading the program's code.
 
-    :ivar places: the places of the finding in the program.
+    :ivar places: the finding's places in the program.
     :ivar verdict: true or false.
     """
 
@@ -30,9 +30,9 @@ class Verdict:
 class Result:
     """One run of a suite.
 
-    :ivar errors: code and places of each.
-    :ivar cost: the time of the processor with the audit, in times of that without.
-    :ivar replayed: of each error that was replayed, the orders that were wrong, and all of them.
+    :ivar errors: the code and places of each error.
+    :ivar cost: the CPU time with the audit, divided by the time without it.
+    :ivar replayed: for each replayed error, the number of wrong orders and of all orders.
     """
 
     program: str
@@ -45,7 +45,7 @@ class Result:
 
 
 def read_verdicts() -> list[Verdict]:
-    """Return the verdicts of the file."""
+    """Return the verdicts from the file."""
     read = json.loads(VERDICTS.read_text(encoding="utf-8"))
     return [Verdict(**{**one, "places": tuple(one["places"])}) for one in read]
 
@@ -68,7 +68,7 @@ def save_results(results: dict[str, Result]) -> None:
 
 
 def without_verdict(result: Result) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the errors that nobody has judged."""
+    """Return the errors without a verdict."""
     known = {(one.code, one.places) for one in read_verdicts() if one.program == result.program}
     return [error for error in result.errors if error not in known]
 

@@ -1,4 +1,4 @@
-"""The proof of one database: its tests, who waits for whom, and the stress run, on one page.
+"""The proof of one database on one page: its tests, its lock waits, and the stress run.
 
-``make mssql-proof URL=...`` runs it for SQL Server, on which no machine of this project can.
+``make mssql-proof URL=...`` runs it for SQL Server, which no machine of this project can run.
 """

@@ -1,8 +1,8 @@
-"""``python -m lab.proof mssql``: run the proof of a database, and write its page.
+"""``python -m lab.proof mssql``: prove a database, and write its page.
 
-The URL is read from SA_DOCLOCK_TEST_<DATABASE>_URL, so that its password is in no list of processes.
+It reads the URL from SA_DOCLOCK_TEST_<DATABASE>_URL, so that no process list shows the password.
 
-Exit status: 0 if everything holds, 1 if something does not, 2 if there is no such database.
+Exit status: 0 if everything holds, 1 if something does not, 2 if the database is missing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ NO_DATABASE = 2
 
 
 class NoDatabase(Exception):
-    """The proof cannot be run; the text says why."""
+    """The proof cannot run; the text gives the reason."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it, print the page, write it, and return the exit status."""
+    """Run the proof, print and write the page, and return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     end = given.index("--") if "--" in given else len(given)
     asked = _parser().parse_args(given[:end])
@@ -69,7 +69,7 @@ def _parts(
 
 
 def _tests_of_claims() -> list[str]:
-    """Return the files with the tests of all claims that only a real server can prove."""
+    """Return the test files of all claims that only a real server can prove."""
     return sorted({path for files in claims().values() for path in files})
 
 
@@ -84,7 +84,7 @@ def _url(database: str) -> str:
 
 
 def _connected(url: str) -> sa.Engine:
-    """Return an engine that has connected; SQL Server is prepared as for its tests."""
+    """Return a connected engine; prepare SQL Server as for its tests."""
     try:
         engine = sa.create_engine(url)
         if engine.dialect.name == "mssql":
@@ -98,7 +98,7 @@ def _connected(url: str) -> sa.Engine:
 def _without_password(text: str, url: str) -> str:
     try:
         known = secrets(sa.make_url(url))
-    except ArgumentError:  # whose text has the URL in it
+    except ArgumentError:  # its text contains the URL
         return "no connection: the URL is no URL of SQLAlchemy"
     for secret in known:
         text = text.replace(secret, "***")

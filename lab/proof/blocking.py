@@ -1,4 +1,4 @@
-"""Two sessions at one row: who waits for whom, as the server itself says."""
+"""Two sessions at one row: who waits for whom, as the server reports it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waits import wait_until
 FOR_UPDATE = LockOptions.ForUpdate
 
 
-#: What the server says of the two connections, in its own words and past this library.
+#: The server's own report on the two connections, read without this library.
 _REQUESTS: Mapping[str, str] = {
     "mssql": """
         SELECT session_id, blocking_session_id, wait_type, wait_resource
@@ -33,9 +33,9 @@ _LOCKS: Mapping[str, str] = {
 
 
 def blocking(engine: sa.Engine, lock: LockOptions = FOR_UPDATE) -> Part:
-    """Lock a row, have another session wait for it, and ask the server.
+    """Lock a row, let another session wait for it, and query the server.
 
-    :param lock: of the first session; with another than ForUpdate the part must not hold.
+    :param lock: the first session's lock; with a lock other than ForUpdate, the part must not hold.
     """
     if engine.dialect.name not in _REQUESTS:
         text = f"{engine.dialect.name} has no server that is asked here."
@@ -85,7 +85,7 @@ def _is_skipped(engine: sa.Engine) -> bool:
 
 
 def _seen(engine: sa.Engine) -> Iterator[str]:
-    """Yield what the server lists while one waits; nothing where it lists no waiter."""
+    """Yield the server's rows while one session waits; nothing if it lists no waiter."""
     requests = _rows(engine, _REQUESTS)
     if not requests:
         return

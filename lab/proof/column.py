@@ -1,4 +1,4 @@
-"""The tests of one column of the matrix, counted."""
+"""Runs and counts the tests of one column of the matrix."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tempfile import TemporaryDirectory
 from lab.proof.page import Part, table
 
 _ROOT = Path(__file__).parents[2]
-_SHOWN = 200  # characters of a failure
+_SHOWN = 200  # characters shown of a failure
 _LISTED = 100
 _EVIDENCE = _ROOT / "tests" / "sql" / "evidence.md"
-_CELLS = 3  # the claim, what it rests on, its tests
+_CELLS = 3  # the claim, its reason, its tests
 _TEST_FILES = re.compile(r"`([\w/]+\.py)`")
-_RAN = (0, 1)  # pytest's exit status, where it has run its tests
+_RAN = (0, 1)  # pytest's exit status if it ran its tests
 
 
 def column(name: str, arguments: Sequence[str]) -> Part:
-    """Run the tests of this database, with these arguments of pytest, and count them.
+    """Run this database's tests with these pytest arguments, and count them.
 
-    The output of pytest goes to the terminal.
+    pytest's output goes to the terminal.
     """
     with TemporaryDirectory() as folder:
         results = Path(folder, "results.xml")
@@ -40,7 +40,7 @@ def column(name: str, arguments: Sequence[str]) -> Part:
 
 
 def counted(results: str, arguments: Sequence[str]) -> Part:
-    """Return the counts of a run, and its failures, out of a report in JUnit's form."""
+    """Return the counts of a run and its failures, from a JUnit report."""
     cases = list(ET.fromstring(results).iter("testcase"))
     kinds = Counter(_kind(case) for case in cases)
     bad = [case for case in cases if _kind(case) in ("failed", "error")]
@@ -58,7 +58,7 @@ def counted(results: str, arguments: Sequence[str]) -> Part:
 
 
 def claims() -> Mapping[str, Sequence[str]]:
-    """Return the claims that rest on tests of a real server, each with the files of its tests."""
+    """Return the claims that need tests on a real server, each with its test files."""
     found = {}
     for line in _EVIDENCE.read_text("utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -77,7 +77,7 @@ def _results_of_claims(cases: Sequence[ET.Element]) -> Iterator[Mapping[str, obj
 
 
 def _environment(name: str, known: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the run: a test whose server is missing fails."""
+    """Return the environment variables of the run: a test without its server fails."""
     return {**known, "SA_DOCLOCK_TEST_REQUIRE": name}
 
 

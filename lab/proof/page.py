@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Part:
     """A section of the page.
 
-    :ivar holds: what the part is about has been seen as it should be; None: it only tells facts.
+    :ivar holds: whether the part showed the expected behaviour; None: it only states facts.
     """
 
     title: str
@@ -22,16 +22,16 @@ Make = Callable[[], Part]
 
 
 def made(title: str, make: Make) -> Part:
-    """Return the part; one that could not be made tells why, and does not hold."""
+    """Return the part; if making it fails, a part that gives the reason and does not hold."""
     try:
         return make()
-    except Exception as error:  # noqa: BLE001  # the other parts are worth having
+    except Exception as error:  # noqa: BLE001  # keep the other parts
         reported = " ".join(str(error).split())
         return Part(title, [f"Could not be run: {type(error).__name__}: {reported}"], holds=False)
 
 
 def page(title: str, parts: Sequence[Part], secrets: Sequence[str] = ()) -> str:
-    """Return the page, without these texts."""
+    """Return the page, with these secrets removed."""
     text = "\n".join(_lines(title, parts)) + "\n"
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
@@ -44,7 +44,7 @@ def failed(parts: Sequence[Part]) -> list[str]:
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
-    """Yield a table with the keys of the first row as its head."""
+    """Yield a table whose head has the keys of the first row."""
     if rows:
         yield f"| {' | '.join(rows[0])} |"
         yield "|" + "---|" * len(rows[0])

@@ -1,4 +1,4 @@
-"""Facts that no page tells for certain, asked of the server itself."""
+"""Facts that no documentation states for certain, tested on the server itself."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Job(Base):
 
 
 class Painted(Base):
-    """A key that drivers send as nvarchar, and whose index is sought by varchar alone."""
+    """A key that drivers send as nvarchar; only varchar can seek its index."""
 
     __tablename__ = "doclock_proof_painted"
     colour: Mapped[Colour] = mapped_column(
@@ -71,7 +71,7 @@ class Pair(Base):
 
 
 class Parcel(Base):
-    """A table so large that a plan seeks its index, which does not have all columns."""
+    """A table so large that a plan seeks its index, which lacks some columns."""
 
     __tablename__ = "doclock_proof_parcel"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -80,7 +80,7 @@ class Parcel(Base):
 
 
 def savepoint(engine: sa.Engine) -> str:
-    """Lock a row in a savepoint, roll back to it, and see whether another session gets the row."""
+    """Lock a row in a savepoint, roll back to it, and check whether another session gets the row."""
     with LockingSession(engine) as session, LockingSession(engine) as other:
         session.get_one_entity(Row, 2, FOR_UPDATE)  # the transaction continues either way
         nested = session.begin_nested()
@@ -94,7 +94,7 @@ def savepoint(engine: sa.Engine) -> str:
 
 
 def changed_row(engine: sa.Engine) -> str:
-    """Change a row without a lock, and see what SkipLocked does with it."""
+    """Change a row without a lock, and check what SkipLocked does with it."""
     with engine.connect() as connection, LockingSession(engine) as session:
         connection.execute(sa.update(Row).where(Row.id == 1).values(total=5))
         rows = session.entity_set(Row, FOR_UPDATE | LockOptions.SkipLocked, lock_timeout=_SECONDS)
@@ -108,7 +108,7 @@ def changed_row(engine: sa.Engine) -> str:
 
 
 def many_pairs(engine: sa.Engine) -> str:
-    """Lock 1,000 composite keys by one statement, past the limit of the dialect."""
+    """Lock 1,000 composite keys in one statement, beyond the dialect's limit."""
     strategy = strategy_for(engine)
     keys = [(1, number) for number in range(_PAIRS)]
     with _limit(strategy.statements, 2 * _PAIRS), LockingSession(engine) as session:
@@ -118,7 +118,7 @@ def many_pairs(engine: sa.Engine) -> str:
 
 
 def range_modes(engine: sa.Engine) -> str:
-    """Lock a range, and return how the server spells its mode."""
+    """Lock a range, and return the server's spelling of the mode."""
     if engine.dialect.name != "mssql":
         return "not asked here"
     serializable = engine.execution_options(isolation_level="SERIALIZABLE")
@@ -130,7 +130,7 @@ def range_modes(engine: sa.Engine) -> str:
 
 
 def adopted_key(engine: sa.Engine) -> str:
-    """Lock by a select of the key that an index could answer alone, and by key in another session."""
+    """Lock by selecting only the key, which an index could answer, and by key in another session."""
     with LockingSession(engine) as session, LockingSession(engine) as other:
         by_index = sa.select(Job.id).where(Job.state == "new").order_by(Job.id).limit(1)
         session.scalars(by_index.with_for_update()).all()
@@ -142,7 +142,7 @@ def adopted_key(engine: sa.Engine) -> str:
 
 
 def two_workers(engine: sa.Engine, *, index: bool) -> str:
-    """Have two workers take the first free row of an ordered queue."""
+    """Let two workers take the first free row of an ordered queue."""
     in_order = sa.Index("doclock_proof_queue", Job.state, Job.priority)
     if index:
         in_order.create(engine)
@@ -169,7 +169,7 @@ def _first_free(session: LockingSession) -> int | None:
 
 
 def text_key(engine: sa.Engine) -> str:
-    """Lock by a key that the driver sends as nvarchar, in a varchar column of a SQL_ collation."""
+    """Lock by a key that the driver sends as nvarchar, in a varchar column with a SQL_ collation."""
     with LockingSession(engine) as session:
         try:
             found = session.get_entity(Painted, Colour.RED, FOR_UPDATE)
@@ -180,7 +180,7 @@ def text_key(engine: sa.Engine) -> str:
 
 @sa.event.listens_for(Painted.__table__, "after_create")
 def _set_collation(painted: sa.Table, connection: sa.Connection, **_: object) -> None:
-    """Give the key the collation of US installations, whatever the database has."""
+    """Give the key the collation of US installations, independent of the database."""
     if connection.dialect.name == "mssql":
         connection.exec_driver_sql(f"DROP TABLE {painted.name}")
         connection.exec_driver_sql(
@@ -197,7 +197,7 @@ def datetime_key(engine: sa.Engine) -> str:
 
 
 def behind_ddl(engine: sa.Engine) -> str:
-    """Lock with NoWait a row of a table that another transaction is altering."""
+    """With NoWait, lock a row of a table that another transaction is altering."""
     if engine.dialect.name != "mssql":
         return "not asked here"
     with engine.connect() as connection, LockingSession(engine) as session:
@@ -212,8 +212,8 @@ def behind_ddl(engine: sa.Engine) -> str:
 
 
 def key_lookup(engine: sa.Engine) -> str:
-    """Change a column of an index by which a set waits for the row."""
-    if engine.dialect.name == "sqlite":  # which has no locks of rows
+    """Change an indexed column through which a set waits for the row."""
+    if engine.dialect.name == "sqlite":  # SQLite has no row locks
         return "not asked here"
     with ThreadPoolExecutor(1) as elsewhere, LockingSession(engine) as session:
         parcel = session.get_one_entity(Parcel, 1, FOR_UPDATE)
@@ -232,7 +232,7 @@ def key_lookup(engine: sa.Engine) -> str:
 
 
 def _waits_for(entity: type[Any], engine: sa.Engine) -> bool:
-    """Return whether a session waits for a row of this table: MariaDB may still list older waits."""
+    """Return whether a session waits for a row of this table: MariaDB might still list older waits."""
     return any(wait.table and entity.__tablename__ in wait.table for wait in lock_waits(engine))
 
 
@@ -247,7 +247,7 @@ def _lock_found_by_index(engine: sa.Engine) -> list[str]:
 
 
 def read_only_replica(engine: sa.Engine) -> str:
-    """Take SharedRead in an open transaction of a replica, if the address has one for readers."""
+    """Take SharedRead in an open transaction of a replica, if the address has a replica for readers."""
     url = _for_readers(engine.url)
     if url is None:
         return "not asked here"
@@ -266,7 +266,7 @@ def read_only_replica(engine: sa.Engine) -> str:
 
 
 def _for_readers(url: sa.URL) -> sa.URL | None:
-    """Return the address that a readable replica answers; None: the driver has no words for it."""
+    """Return the address of a readable replica; None: the driver has no option for it."""
     if url.drivername != "mssql+pyodbc":
         return None
     words = url.query.get("odbc_connect")
@@ -278,8 +278,8 @@ def _for_readers(url: sa.URL) -> sa.URL | None:
 class Question(NamedTuple):
     """A question to the server.
 
-    :ivar ask: returns the answer, in which "no" in bold is against a claim of the page.
-    :ivar means: the claim of docs/mssql.md or docs/claiming.md that rests on the answer.
+    :ivar ask: returns the answer; a bold "no" in it contradicts a claim of the page.
+    :ivar means: the claim in docs/mssql.md or docs/claiming.md that depends on the answer.
     """
 
     ask: Callable[[sa.Engine], str]
@@ -328,7 +328,7 @@ QUESTIONS: Mapping[str, Question] = {
 
 
 def questions(engine: sa.Engine) -> Part:
-    """Return the answers; one that fails stops no other.  What is against a claim is in bold."""
+    """Return the answers; a failed question does not stop the others.  Contradictions are in bold."""
     rows = []
     with tables(engine):
         with engine.begin() as connection:
@@ -360,7 +360,7 @@ def _answer(engine: sa.Engine, ask: Callable[[sa.Engine], str]) -> str:
 
 @contextmanager
 def _limit(statements: LockStatements, parameters: int) -> Iterator[None]:
-    """Let a statement have so many parameters of composite keys."""
+    """Let a statement have this many parameters of composite keys."""
     setattr(statements, "max_parameters", MaxParameters(of_or=parameters))  # noqa: B010  # a fact of its class
     try:
         yield

@@ -1,4 +1,4 @@
-"""The stress run, and the same operations without locks, which must find what locks prevent."""
+"""The stress run, and the same operations without locks, which must show the errors that locks prevent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SEED = 1
 
 
 def stress(url: str, threads: int, iterations: int) -> Part:
-    """Run it with locks, by header and of whole documents, and without."""
+    """Run it with header locks, with document locks, and without locks."""
     plan = Plan(threads=threads, iterations=iterations, seed=_SEED)
     plans = {
         "with locks": plan,
@@ -30,7 +30,7 @@ def stress(url: str, threads: int, iterations: int) -> Part:
 
 
 def shown(outcomes: Mapping[str, RunOutcome]) -> Part:
-    """Return the table; it holds where only the control has found something."""
+    """Return the table; it holds if only the run without locks found errors."""
     rows = [_row(name, outcome) for name, outcome in outcomes.items()]
     locked = all(outcome.ok for outcome in outcomes.values() if outcome.plan.locks)
     control = all(

@@ -1,4 +1,4 @@
-"""The tables of the proof, made for one part of it and dropped again."""
+"""The tables for one part of the proof, created before it and dropped after it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Row(Base):
 
 @contextmanager
 def tables(engine: sa.Engine) -> Iterator[None]:
-    """Have the tables in the block, with two rows."""
+    """Create the tables, with two rows, for the block."""
     Base.metadata.drop_all(engine)
     Base.metadata.create_all(engine)
     try:

@@ -40,7 +40,7 @@ _FACTS: Mapping[str, Mapping[str, str]] = {
 
 
 def versions(engine: sa.Engine) -> Part:
-    """Return what the server, the driver and the packages are."""
+    """Return the versions and settings of server, driver and packages."""
     rows = [{"": name, "found": found} for name, found in _found(engine)]
     return Part("Versions", list(table(rows)))
 

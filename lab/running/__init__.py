@@ -1,1 +1,1 @@
-"""A run of the tests: the choice of tests, workers and servers for them, progress and reports."""
+"""Runs the tests: selects them, gives them workers and servers, and reports progress and results."""

@@ -1,7 +1,7 @@
-"""The process that a test run begins with: it starts the servers and hands out the tests.
+"""The process that starts a test run: it starts the servers and hands out the tests.
 
-With pytest-xdist, workers run the tests.  A worker calls :func:`register_tests` when it has
-collected them, gets the servers that they need, and says which tests run in one process.
+With pytest-xdist, workers run the tests.  A worker collects the tests, calls :func:`register_tests`,
+gets the servers it needs, and says which tests run in one process.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ Found = dict[str, Server | Missing]
 
 
 class Controller:
-    """Starts each server when it is first asked for.
+    """Starts each server at the first request for it.
 
-    :ivar found: the servers that were asked for, and the reasons why others are missing.
-    :ivar groups: for each test of the workers, the name of its group; see tests/README.md.
+    :ivar found: the requested servers, and the reasons why others are missing.
+    :ivar groups: the group name of each test of the workers; see tests/README.md.
     """
 
     def __init__(self) -> None:
-        """Start nothing yet."""
+        """Start no server yet."""
         self.found: Found = {}
         self.groups: dict[str, str] = {}
         self._address: dict[str, Any] | None = None
         self._tried: set[str] = set()
 
     def find(self, names: Iterable[str]) -> Found:
-        """Return these servers; start those that are new, all at the same time.
+        """Return these servers; start the new ones, all at the same time.
 
-        The second server of a database is not among them where the first is not of this run.
+        Without a first server from this run, a database gets no second one.
         """
         wanted = set(names)
         self.found |= find_servers(
@@ -65,10 +65,10 @@ class Controller:
         return isinstance(server, Server) and server.crash is not no_crash
 
     def address(self) -> dict[str, Any]:
-        """Return where workers register, in types that pytest-xdist can send; listen from now on."""
+        """Start to listen, and return the address where workers register, in types that pytest-xdist can send."""
         if self._address is None:
             key = secrets.token_bytes(16)
-            # Each worker waits in the backlog until the servers of those before it are started.
+            # Each worker waits in the backlog until the servers of the earlier workers have started.
             listener = Listener(("127.0.0.1", 0), backlog=128, authkey=key)
             threading.Thread(target=self._serve, args=(listener,), daemon=True).start()
             host, port = listener.address
@@ -83,20 +83,20 @@ class Controller:
                     pool.submit(server.stop)
 
     def _serve(self, listener: Listener) -> None:
-        while True:  # one worker after the other: the second one finds the servers started
+        while True:  # one worker at a time: the second finds the servers started
             with listener.accept() as connection:
                 found = self.find(connection.recv())
                 connection.send({name: _without_process(one) for name, one in found.items()})
                 self.groups |= connection.recv()
-                connection.send(True)  # from now on the tests may be handed out
+                connection.send(True)  # the tests may be handed out from now on
 
 
 def register_tests(
     address: dict[str, Any], names: Iterable[str], groups_of: Callable[[Found], dict[str, str]]
 ) -> Found:
-    """Return these servers, which the controller stops, and tell it the groups of all tests.
+    """Return these servers, which the controller stops, and report the groups of all tests to it.
 
-    :param groups_of: returns, for each test, the name of its group.
+    :param groups_of: returns the name of the group for each test.
     """
     with Client((address["host"], address["port"]), authkey=address["key"]) as connection:
         connection.send(list(names))

@@ -1,11 +1,11 @@
-"""The Python of .venv: made anew where it is another one than PYTHON, refused where it is too old.
+"""The Python of .venv: a .venv of another version than PYTHON is rebuilt; a PYTHON that is too old is refused.
 
-``python interpreter.py FOLDER [chosen]`` prints nothing but "fits", or the reason why this Python cannot make
-the virtual environment FOLDER.  A FOLDER that another version has made, or whose Python is gone, is
-removed.  Unless this Python was ``chosen``, each FOLDER of a supported version is kept.
+``python interpreter.py FOLDER [chosen]`` prints only "fits", or the reason why this Python cannot make the
+virtual environment FOLDER.  It removes a FOLDER that another version made, or whose Python is gone.  Unless
+this Python was ``chosen``, it keeps each FOLDER of a supported version.
 
-make runs it before anything is installed, by whatever Python is called python3: it needs the standard
-library alone, and is written for old versions too.
+make runs it before it installs anything, with whatever ``python3`` is.  So it needs only the standard
+library, and runs on old versions too.
 """
 
 import re
@@ -18,8 +18,8 @@ OLDEST = (3, 10)  # requires-python in pyproject.toml
 FITS = "fits"
 
 
-def answer(folder: Path, chosen: bool) -> str:  # as the command line has it
-    """Return FITS, or why not; remove a folder that does not fit."""
+def answer(folder: Path, chosen: bool) -> str:  # as on the command line
+    """Return FITS, or the reason against it; remove a folder that does not fit."""
     made_by = _version_of(folder)
     kept = made_by == sys.version_info[:2] or (made_by >= OLDEST and not chosen)
     if kept and made_by >= OLDEST:
@@ -37,7 +37,7 @@ def answer(folder: Path, chosen: bool) -> str:  # as the command line has it
 
 
 def _version_of(folder: Path) -> tuple:  # type: ignore[type-arg]  # no tuple[int, ...] before 3.9
-    """Return the version that has made the folder; (0,) where its Python is gone, () without a folder."""
+    """Return the version that made the folder; (0,) if its Python is gone, () without a folder."""
     config = folder / "pyvenv.cfg"
     if not config.is_file():
         return ()

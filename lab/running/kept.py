@@ -1,4 +1,4 @@
-"""Tables with known rows that are kept from test to test: to make them, and to fill them by a session, takes longer."""
+"""Tables with known rows, kept between tests: creating and filling them by a session takes longer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.refill import FilledFiles, Refill, engine_for_refills
 
 
 class _Keeper(NamedTuple):
-    """The tables of one server, and what puts their rows back."""
+    """The tables of one server, and the statements that restore their rows."""
 
     database: Database
     engine: sa.Engine
@@ -25,12 +25,12 @@ class _Keeper(NamedTuple):
 
 
 class KeptTables:
-    """The tables of a package of tests: one file for each test on SQLite, the same tables on a server."""
+    """The tables of a test package: one file for each test on SQLite, shared tables on a server."""
 
     def __init__(self, metadata: sa.MetaData, fill: Callable[[sa.Connection], object]) -> None:
-        """Make nothing yet.
+        """Create nothing yet.
 
-        :param fill: puts the rows into the tables; it is called once, and then its rows are known.
+        :param fill: inserts the rows into the tables; called once, after which the rows are known.
         """
         self._metadata = metadata
         self._fill = fill
@@ -38,7 +38,7 @@ class KeptTables:
         self._keepers: dict[str, _Keeper] = {}
 
     def put_rows(self, database: Database) -> None:
-        """Put the rows into the database of a test, and take every other away."""
+        """Put the rows into a test's database, and remove all others."""
         if database.name == "sqlite":
             self._files.copy_to(database)
             return
@@ -48,7 +48,7 @@ class KeptTables:
         try:
             keeper.put_rows()
         except (sa.exc.DBAPIError, keeper.engine.dialect.loaded_dbapi.Error):
-            keeper.database.create(self._metadata)  # a test has dropped some
+            keeper.database.create(self._metadata)  # a test dropped some
             keeper.put_rows()
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class KeptTables:
 
 
 def _rows_of(table: sa.Table, connection: sa.Connection) -> list[dict[str, Any]]:
-    """Return all rows, without the columns that have nothing in them: of JSON, NULL is not the same as None."""
+    """Return all rows, without empty columns: for JSON, SQL NULL differs from None."""
     rows = connection.execute(sa.select(table)).mappings().all()
     kept = [
         column
@@ -82,5 +82,5 @@ def _rows_of(table: sa.Table, connection: sa.Connection) -> list[dict[str, Any]]
 
 
 def _literal(column: sa.Column[Any], value: Any) -> Any:
-    is_json = isinstance(column.type, sa.JSON)  # whose values SQLAlchemy makes no literals of
+    is_json = isinstance(column.type, sa.JSON)  # SQLAlchemy makes no literals of JSON values
     return sa.literal(json.dumps(value), sa.String()) if is_json else value

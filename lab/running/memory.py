@@ -1,7 +1,7 @@
-"""The temporary files of a run, in memory where there is enough of it.
+"""Puts the temporary files of a run into memory, if there is enough.
 
-The servers and SQLite wait for the disk at each commit, as they are configured to.  In memory nothing
-else changes; the tests on SQLite take about half of the time.
+At each commit, the servers and SQLite wait for the disk, as configured.  In memory nothing else changes;
+the tests on SQLite take about half the time.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ import shutil
 import tempfile
 from pathlib import Path
 
-_IN_MEMORY = Path("/dev/shm")  # folders in it have random names
+_IN_MEMORY = Path("/dev/shm")  # its folders get random names
 _NEEDED = 8 * 2**30  # bytes; a run takes about 1 GB
 _MEMORY = Path("/proc/meminfo")
 
 
 def keep_temporary_files_in_memory() -> None:
-    """Have this process and its children make their temporary files there, if TMPDIR is not set."""
+    """Make this process and its children put temporary files there, unless TMPDIR is set."""
     if "TMPDIR" not in os.environ and _is_fit(_IN_MEMORY):
         os.environ["TMPDIR"] = str(_IN_MEMORY)
-        tempfile.tempdir = None  # it is looked up again
+        tempfile.tempdir = None  # Python looks it up again
 
 
 def _is_fit(folder: Path) -> bool:
-    """Return whether there is space for files, and programs may be run in it."""
+    """Return whether the folder has space for files, and allows programs to run."""
     if not os.access(folder, os.W_OK) or os.statvfs(folder).f_flag & os.ST_NOEXEC:
         return False
     return min(shutil.disk_usage(folder).free, _free_memory()) >= _NEEDED
 
 
 def _free_memory() -> int:
-    """Return the bytes that the system can give to programs; 0 where it does not tell."""
+    """Return the bytes that the system can give to programs; 0 if unknown."""
     for line in _MEMORY.read_text().splitlines() if _MEMORY.exists() else ():
         name, _, kilobytes = line.partition(":")
         if name == "MemAvailable":

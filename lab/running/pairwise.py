@@ -1,18 +1,20 @@
-"""The selection of ``--pairwise``: pairs of test, database and parameters in place of all combinations.
+"""The selection of ``--pairwise``: pairs of test, database and parameters instead of all combinations.
 
-The items of one file are a table.  Its columns are the test, the database, and each parameter by its name.
-The selection has each pair of values that the table has, in as few rows as a greedy search finds: each
-test on each database and with each value of each of its parameters; in some test of the file, each value on each database,
-and any two values of two parameters together.  Both journals of SQLite, and PostgreSQL with and without a
-pipeline, are one database here, and each is in the selection of a file that has it.
+The items of one file are a table.  Its columns are the test, the database, and each parameter by name.
+The selection covers each pair of values in the table, in as few rows as a greedy search finds: each test
+on each database and with each value of its parameters; somewhere in the file, each value on each
+database, and any two values of two parameters together.  SQLite's two journals, and PostgreSQL with and
+without a pipeline, count as one database here; the selection still has each variant that
+the file has.
 
-MySQL and MariaDB, which share InnoDB, take turns by test: they too are one database here.  But a test is on both of them
-where a marker names one, or its text, or that of what it uses of its file: what it says of one need not hold for the other.
+MySQL and MariaDB share InnoDB, so they too count as one database here, and take turns by test.  But a test runs on both
+if a marker, its text, or the text of its helpers in the same file names either: a statement about MySQL need not hold
+for MariaDB.
 
-Where the library decides by itself, the database is not part of a pair: each is somewhere in the file.  Where a test
-is marked ``each_value``, its parameters do not depend on each other: any two values of two of them need not be together.
+If the library decides by itself, the database is not part of a pair: each occurs somewhere in the file.  If a
+test is marked ``each_value``, its parameters are independent: two of their values need not meet.
 
-The selection depends on nothing but the items and the text of their files.
+The selection depends only on the items and the text of their files.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from tests.support.databases import product
 
 Pairs = frozenset[Hashable]
 
-#: The comment above a section of a file of tests, whose heading comes behind it.
+#: The comment above a section of a test file; its heading follows.
 _SECTION = "# -----"
 
 _ON_INNODB = re.compile("mysql|mariadb", re.IGNORECASE)
@@ -43,9 +45,9 @@ _ON_INNODB = re.compile("mysql|mariadb", re.IGNORECASE)
 def select(
     items: Sequence[pytest.Item], is_own_logic: Callable[[pytest.Item], bool]
 ) -> list[pytest.Item]:
-    """Return the items that are selected, in their order.
+    """Return the selected items, in their order.
 
-    :param is_own_logic: whether an item is about what the library decides by itself.
+    :param is_own_logic: whether an item tests a decision of the library itself.
     """
     files: defaultdict[str, dict[str, Pairs]] = defaultdict(dict)
     for item in items:
@@ -56,9 +58,9 @@ def select(
 
 
 def cover(rows: Mapping[str, Pairs]) -> Iterator[str]:
-    """Generate the names of rows that have all pairs of all rows: each time one with the most that are new.
+    """Generate the names of rows that cover all pairs; each time, take a row with the most new pairs.
 
-    :param rows: the pairs of each row, by its name.
+    :param rows: the pairs of each row, by name.
     """
     names = sorted(rows, key=lambda name: (zlib.crc32(name.encode()), name))
     heap = [(-len(rows[name]), order) for order, name in enumerate(names)]
@@ -67,7 +69,7 @@ def cover(rows: Mapping[str, Pairs]) -> Iterator[str]:
     while left:
         expected, order = heap[0]
         row = rows[names[order]]
-        if (new := len(row & left)) < -expected:  # it was counted before others were taken
+        if (new := len(row & left)) < -expected:  # counted before other rows were taken
             heapq.heapreplace(heap, (-new, order))
             continue
         heapq.heappop(heap)
@@ -123,14 +125,14 @@ def _tests_that_name_one(path: Path) -> set[str]:
         end = node.end_lineno or 0
         if _SECTION in above:
             of_section = _ON_INNODB.search(above) is not None
-        if isinstance(node, ast.Expr):  # the docstring is of all tests
+        if isinstance(node, ast.Expr):  # the module docstring covers all tests
             of_section = _ON_INNODB.search(ast.unparse(node)) is not None
         if isinstance(node, ast.Import | ast.ImportFrom | ast.Expr):
             continue
         parts = [*ast.walk(node)]
         used = {part.id for part in parts if isinstance(part, ast.Name)}
         used |= {part.arg for part in parts if isinstance(part, ast.arg)}  # its fixtures
-        used |= {  # in usefixtures()
+        used |= {  # from usefixtures()
             part.value
             for part in parts
             if isinstance(part, ast.Constant) and isinstance(part.value, str)
@@ -147,7 +149,7 @@ def _tests_that_name_one(path: Path) -> set[str]:
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement of a module binds."""
+    """Yield the names that a module's statement binds."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
     else:
@@ -157,12 +159,12 @@ def _bound(node: ast.stmt) -> Iterator[str]:
 
 
 def _comparable(value: Any) -> Hashable:
-    """Return the value; in place of one that cannot be hashed, the id of the object, which its items share.
+    """Return the value; if it cannot be hashed, the id of the object, which its items share.
 
-    ``callspec.indices`` has another number for each item, so that no two have the same value.
+    ``callspec.indices`` differs for each item, so no two items would share a value.
     """
     try:
         hash(value)
-    except Exception:  # noqa: BLE001  # the keys of some tests are as bad as a key can be
+    except Exception:  # noqa: BLE001  # some tests use keys that fail in every way
         return type(value), id(value)
     return type(value), value

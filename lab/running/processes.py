@@ -1,7 +1,7 @@
-"""Processes that a test stops or kills, forked from one that has imported the library already.
+"""Processes that a test stops or kills, forked from one that has already imported the library.
 
-To import it takes Python half a second, and some tests start dozens.  The process that they are
-forked from has neither threads nor connections.
+Importing it takes Python half a second, and some tests start dozens of processes.  The process that
+forks has neither threads nor connections.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CONTEXT.set_forkserver_preload(["sa_doclock", "psycopg", "pymysql", "tests.supp
 
 
 class Forked:
-    """A process that runs ``main(*arguments)`` of a module, and talks over its standard streams."""
+    """A process that runs ``main(*arguments)`` of a module, and communicates over its standard streams."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         (read, self._write), (self._read, write) = (_CONTEXT.Pipe(duplex=False) for _ in range(2))
@@ -32,11 +32,11 @@ class Forked:
         self.output: TextIO = os.fdopen(self._read.fileno(), closefd=False)
 
     def next_line(self) -> str:
-        """Return what it prints next, without the end of the line; "" if it has ended."""
+        """Return its next line, without the line end; "" if it has ended."""
         return self.output.readline().strip()
 
     def tell(self, line: str = "go on") -> None:
-        """Let it read a line."""
+        """Send it a line."""
         self.input.write(f"{line}\n")
         self.input.flush()
 
@@ -45,12 +45,12 @@ class Forked:
         os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        """Send it SIGKILL; what it has printed can still be read."""
+        """Send it SIGKILL; its earlier output can still be read."""
         self._process.kill()
 
     def end(self) -> int:
-        """Wait until it ends, and return its exit status: 0, or the signal as a negative number."""
-        self.output.read()  # so that it can print the rest
+        """Wait for its end, and return the exit status: 0, or a signal as a negative number."""
+        self.output.read()  # let it print the rest
         self._process.join()
         return int(self._process.exitcode)
 

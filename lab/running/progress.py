@@ -1,8 +1,8 @@
-"""Lines that say what takes long, so that nobody waits at a silent terminal.
+"""Prints the step that is taking long, so that the terminal is never silent.
 
 ``python progress.py TEXT... -- COMMAND...`` prints the texts, runs the command, and prints its last
-line every ten seconds; all of its output only if it fails. make runs it before anything is installed:
-this file needs the standard library alone.
+line every ten seconds; it prints all output only if the command fails. make runs it before it installs
+anything, so this file needs only the standard library.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ INTERVAL = 10.0  # seconds between two lines
 _WIDTH = 100  # characters of a command's last line
 
 _STANDARD_ERROR = 2
-_terminal = _STANDARD_ERROR  # as a file descriptor
+_terminal = _STANDARD_ERROR  # a file descriptor
 
 
 def say(line: str) -> None:
     """Print a line on standard error, even while pytest captures output."""
-    # In a test run, the line before may be one of pytest's, with a dot for each test.
+    # In a test run, the previous line may be pytest's, with a dot for each test.
     start = "" if _terminal == _STANDARD_ERROR else "\n"
     os.write(_terminal, f"{start}{line}\n".encode(errors="replace"))
 
 
 def keep_terminal() -> None:
-    """Let :func:`say` print where standard error leads to now, whoever redirects it later."""
-    global _terminal  # noqa: PLW0603  # of the process, as standard error is
+    """Make :func:`say` print to the current standard error, even if someone redirects it later."""
+    global _terminal  # noqa: PLW0603  # global to the process, like standard error
     _terminal = os.dup(_STANDARD_ERROR)
 
 
 @contextmanager
 def progress(state: Callable[[], str], interval: float = INTERVAL) -> Iterator[None]:
-    """Print ``state()`` again and again while the block runs, with the seconds since its begin."""
+    """While the block runs, print ``state()`` repeatedly, with the seconds since its start."""
     began, ended = time.monotonic(), threading.Event()
 
     def tell() -> None:
@@ -56,7 +56,7 @@ def progress(state: Callable[[], str], interval: float = INTERVAL) -> Iterator[N
 
 
 def run(texts: Sequence[str], command: Sequence[str], interval: float = INTERVAL) -> int:
-    """Run a command as this file's docstring says; return its exit status."""
+    """Run a command as this module's docstring says; return its exit status."""
     for text in texts:
         say(text)
     with tempfile.TemporaryFile() as output:

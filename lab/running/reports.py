@@ -1,4 +1,4 @@
-"""The reports that a worker sends to the controller: those that something comes of."""
+"""Drops reports of a worker that would change nothing at the controller."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from _pytest.runner import runtestprotocol  # public to plugins that repeat test
 
 
 class FewReports:
-    """A plugin for a worker: where a test has passed, it says nothing of its setup and its teardown.
+    """A worker's plugin: for a passed test, it does not report the setup and the teardown.
 
-    The controller reads the reports of all workers, and prints nothing for two of the three of such a test.
+    The controller reads the reports of all workers, and prints nothing for two of such a test's three.
     """
 
     @staticmethod
     def are_enough(config: pytest.Config) -> bool:
-        """Return whether no option asks for more.
+        """Return whether no option needs more reports.
 
-        That is the time of each setup, a file of all reports, what tests that have passed have printed, or an
-        end at a failure, which pytest must know of before the teardown.
+        Such options ask for setup times, a file of all reports, the output of passed tests, or an end at the
+        first failure, which pytest must know before the teardown.
         """
         wanted = ("xmlpath", "maxfail")
         return (
@@ -28,11 +28,11 @@ class FewReports:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """Run the test as pytest does; report when it is over."""
+        """Run the test as pytest does, and report at the end."""
         hook, place = item.ihook, {"nodeid": item.nodeid, "location": item.location}
         hook.pytest_runtest_logstart(**place)
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        # What a teardown has printed is shown below the failure.
+        # pytest shows the teardown's output below the failure.
         passed = all(one.passed and not hasattr(one, "wasxfail") for one in reports)
         for report in reports:
             if report.when == "call" or not passed:

@@ -1,4 +1,4 @@
-"""The order in which the workers of pytest-xdist get the tests."""
+"""The order in which pytest-xdist's workers get the tests."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ Work = Mapping[str, Mapping[str, bool]]
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # it is not typed
-    """Gives the tests of a group to one worker, one group after the other, the largest first.
+    """Gives the tests of a group to one worker, one group after another, the largest first.
 
-    The markers of ``--dist loadgroup`` would do, if pytest 9.2 had not renamed the attribute that
-    pytest-xdist 3.8 writes them to.
+    The markers of ``--dist loadgroup`` would do, but pytest 9.2 renamed the attribute that pytest-xdist 3.8
+    writes them to.
 
-    A test that has ended is forgotten.  pytest-xdist counts at each message of a worker which tests of its
-    groups have not: with thousands of tests in one group, that was a third of what the controller did.
+    It forgets a finished test.  At each message from a worker, pytest-xdist counts the unfinished tests of
+    its groups: with thousands of tests in one group, that took a third of the controller's time.
     """
 
     def __init__(self, config: pytest.Config, log: Producer, groups: Mapping[str, str]) -> None:
-        """Take the groups of the tests by their ids; the workers add to them later."""
+        """Take the group of each test, by test id; the workers add more later."""
         super().__init__(config, log)
         self._groups = groups
         self._places: dict[str, int] = {}
 
     def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
-        """Note the places of the tests, which are the same at all workers."""
+        """Note the positions of the tests, which are the same for all workers."""
         super().add_node_collection(node, collection)
         self._places = {nodeid: place for place, nodeid in enumerate(collection)}
 
     def mark_test_complete(
         self, node: WorkerController, item_index: int, duration: float = 0
     ) -> None:
-        """Forget the test, and its group with the last one; give the worker more when it has few left."""
+        """Forget the test, and with the last test its group; give the worker more when few are left."""
         nodeid = self.registered_collections[node][item_index]
         group, work = self._groups[nodeid], self.assigned_work[node]
         del work[group][nodeid]

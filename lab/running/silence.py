@@ -1,4 +1,4 @@
-"""A line every ten seconds while a test run prints no result: what it waits for."""
+"""While a test run prints no result, prints every ten seconds what it waits for."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from lab.running.progress import INTERVAL, say
 
 
 class NoSilence:
-    """A plugin for the process at the terminal, with workers; alone, it ends at the first test.
+    """A plugin for the process at the terminal, with workers; without workers, it ends at the first test.
 
-    Its thread never runs during tests of this process, which expect no other thread.
+    Its thread never runs during this process's tests, which expect no other thread.
     """
 
     def __init__(self, *, alone: bool, interval: float = INTERVAL) -> None:
-        """Begin to watch.
+        """Start to watch.
 
         :param alone: this process runs the tests itself.
         """
         self._alone = alone
         self._interval = interval
         self._results = 0
-        self._running: dict[str, None] = {}  # tests, in the order of their begin
+        self._running: dict[str, None] = {}  # tests, in the order of starting
         self._spoken = self._began = time.monotonic()
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
 
     def pytest_runtestloop(self) -> None:
-        """Leave the tests alone."""
+        """Stop if this process runs the tests itself."""
         if self._alone:
             self.stop()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note which test runs."""
+        """Note the running test."""
         self._running[nodeid] = None
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Note that it does no more."""
+        """Note that it has ended."""
         self._running.pop(nodeid, None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note that pytest prints something."""
+        """Note that pytest prints a result."""
         if report.when == "call" or report.outcome != "passed":
             self._results += 1
             self._spoken = time.monotonic()

@@ -1,4 +1,4 @@
-"""A list of the tests that take long and are not marked ``slow``."""
+"""A list of the slow tests that lack the marker ``slow``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 
 
 class UnmarkedSlowTests:
-    """A plugin that prints the list in the summary; no test fails by the time that it takes."""
+    """A plugin that prints the list in the summary; no test fails for its duration."""
 
     def __init__(self, seconds: float) -> None:
-        """List what takes longer than this, without its fixtures."""
+        """List tests that take longer than this, without their fixtures."""
         self._seconds = seconds
         self._found: dict[str, float] = {}
 

@@ -1,7 +1,7 @@
-"""A pytest plugin: each test on one database, with each of its other parameters; the databases take turns.
+"""A pytest plugin: runs each test on one database, with each of its other parameters; databases take turns.
 
-``python -m pytest -p lab.running.take_turns``, as in ``.ci/run``.  The tests of a file take turns by their names; the
-name of the file says which database is the first.  So each run has the same.
+``python -m pytest -p lab.running.take_turns``, as in ``.ci/run``.  The tests of a file take turns in the order
+of their names; the file's name determines the first database.  So each run selects the same tests.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections import Counter, defaultdict
 import pytest
 
 DATABASES = ("database", "served")
-"""The parameters that name a real one, or one of tests/sql."""
+"""The parameters that name a real database, or a database of tests/sql."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep one of the items that differ in their database alone."""
+    """Keep one of the items that differ only in their database."""
     alike: defaultdict[tuple[str, ...], list[pytest.Item]] = defaultdict(list)
     for item in sorted(items, key=lambda item: item.nodeid):
         alike[_without_database(item)].append(item)
     turns, kept = Counter[str](), set[pytest.Item]()
     for some in alike.values():
         file = some[0].nodeid.partition("::")[0]
-        # The journal, where there is nothing else
+        # The journal, if nothing else differs
         others = [item for item in some if "sqlite-journal" not in item.nodeid] or some
         kept.add(others[(zlib.crc32(file.encode()) + turns[file]) % len(others)])
         turns[file] += len(some) > 1
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _without_database(item: pytest.Item) -> tuple[str, ...]:
-    """Return what names the item, but its database."""
+    """Return the names that identify the item, without its database."""
     callspec = getattr(item, "callspec", None)
     found = callspec and next(filter(callspec.params.get, DATABASES), None)
     if callspec is None or found is None:

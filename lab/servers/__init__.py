@@ -1,16 +1,17 @@
-"""Throw-away database servers for the tests: by URL, by Docker, or from what can be unpacked here.
+"""Throw-away database servers for the tests: by URL, by Docker, or from packages unpacked here.
 
-For each database the first way that applies is taken:
+For each database, the first of these ways that works is used:
 
 1. the URL in ``SA_DOCLOCK_TEST_POSTGRESQL_URL``, ``_MYSQL_URL``, ``_MARIADB_URL``, ``_MSSQL_URL``;
-2. Docker, where its engine answers, with the services of docker-compose.yml;
+2. Docker, if its engine answers, with the services of docker-compose.yml;
 3. an installed server, PostgreSQL's wheel, or Debian packages unpacked into a cache folder.
 
-``SA_DOCLOCK_TEST_SERVERS=oldest`` asks the third way for PostgreSQL 14 (16, the older one of the
-wheel, where there is no npm) and MariaDB 10.11 instead of the newest. SQL Server has no third way. SQLite needs no server and is not here.
+``SA_DOCLOCK_TEST_SERVERS=oldest`` makes the third way choose PostgreSQL 14 (16, the older version in the
+wheel, without npm) and MariaDB 10.11 instead of the newest. SQL Server has no third way. SQLite needs no server.
 
 ``postgresql-12`` to ``postgresql-18``, ``mysql-8.0``, ``mariadb-10.6`` and so on are these versions, by
-the third way alone (postgresql_versions.py, mysqld_versions.py). No test of the matrix runs on them, but where their URL is given to it, as ``make versions`` does:
+the third way only (postgresql_versions.py, mysqld_versions.py). The matrix runs no test on them, unless it
+gets their URL, as in ``make versions``:
 ``python -m lab.servers postgresql-14 --for -- make test ARGS="--databases postgresql"``.
 """
 

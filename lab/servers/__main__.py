@@ -19,7 +19,7 @@ from lab.servers.find import LOCAL
 def main() -> int:
     """Start the servers, then run the command or wait for Ctrl-C; stop them in any case."""
     options, command = _arguments()
-    # SIGTERM ends us as Ctrl-C does, so that the servers are gone when we are.
+    # SIGTERM ends this process as Ctrl-C does, so that the servers end with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     servers: list[Server] = []
     try:

@@ -1,4 +1,4 @@
-"""A folder for what takes a download to get, so that the next run does not need one."""
+"""A folder for the results of downloads, so that the next run does not need them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def cached(key: str, fill: Callable[[Path], None]) -> Path:
-    """Return the folder called ``key``, made by ``fill`` when it is not there yet.
+    """Return the folder called ``key``; if it is missing, make it with ``fill``.
 
-    The folder appears under its name only when ``fill`` has returned, so an interrupted run leaves
-    nothing half-made behind. Remove the folder to have it made afresh, with newer versions.
+    The folder gets its name only after ``fill`` has returned, so an interrupted run leaves no half-made
+    folder. To rebuild a folder with newer versions, remove it.
 
-    :param fill: gets an empty folder, and fills it with the files to keep.
+    :param fill: gets an empty folder, and puts the files into it.
     """
     home = Path(os.environ.get("SA_DOCLOCK_TEST_CACHE") or _REPOSITORY / ".servers")
     folder = home / key
@@ -28,7 +28,7 @@ def cached(key: str, fill: Callable[[Path], None]) -> Path:
         made = Path(scratch) / key
         made.mkdir()
         fill(made)
-        # Another run may have been faster; its folder is as good as ours.
+        # Another run may have been faster; its folder is equally good.
         with contextlib.suppress(OSError):
             made.rename(folder)
     return folder

@@ -1,8 +1,8 @@
-"""A package of Debian or Ubuntu and all that it depends on, unpacked into a folder, not installed.
+"""A package of Debian or Ubuntu and all its dependencies, unpacked into a folder, not installed.
 
-Needs apt and dpkg, not root. apt works on lists and a package state of its own here: it thinks that
-nothing is installed, so its solver names the whole closure, the C library included, and a server
-from another suite runs beside the machine's own libraries. apt verifies every package as ever.
+Needs apt and dpkg, not root. Here apt uses separate lists and a separate package state, in which nothing
+is installed. So its solver names all dependencies, including the C library, and a server from another
+suite runs beside the machine's own libraries. apt verifies every package as usual.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from lab.servers.process import run
 
 _PATIENCE = 1800  # seconds for one download
 
-#: Suites of Ubuntu, which keeps the versions that Debian has never released.
+#: Suites of Ubuntu, which keeps the versions that Debian never released.
 UBUNTU = ("jammy", "noble", "resolute")
 _UBUNTU_MIRROR = "http://archive.ubuntu.com/ubuntu"
 
 
 def unpacked(package: str, suite: str, *, licence: str) -> Path:
-    """Return a folder with ``package`` of this Debian suite, and its dependencies, unpacked.
+    """Return a folder with ``package`` of this Debian suite and its dependencies, unpacked.
 
-    :param licence: of the package, for whoever waits; all of Debian's main archive is free software.
+    :param licence: the package's licence, to show to the user; all of Debian's main archive is free software.
     """
     _own_suite(package)
     key = f"{package}-{suite}-{platform.machine()}"
@@ -36,15 +36,14 @@ def unpacked(package: str, suite: str, *, licence: str) -> Path:
 
 
 def distribution_of(suite: str) -> str:
-    """Return the name of the distribution that has this suite."""
     return "Ubuntu" if suite in UBUNTU else "Debian"
 
 
 def unpacked_alone(*packages: str, licence: str, suite: str | None = None) -> Path:
-    """Return a folder with these packages of this Debian, and nothing that they depend on.
+    """Return a folder with these packages of this Debian, without their dependencies.
 
-    :param licence: of the packages, for whoever waits.
-    :param suite: another one than the machine's own.
+    :param licence: the packages' licence, to show to the user.
+    :param suite: a suite other than the machine's own.
     """
     own_suite = _own_suite(packages[0])
     suite = suite or own_suite
@@ -55,7 +54,7 @@ def unpacked_alone(*packages: str, licence: str, suite: str | None = None) -> Pa
 def source(package: str, suite: str, *, licence: str) -> Path:
     """Return a folder with the sources of a package of this Debian suite, without Debian's changes.
 
-    :param licence: of the package, for whoever waits.
+    :param licence: the package's licence, to show to the user.
     """
     _own_suite(package)
     return cached(
@@ -64,7 +63,7 @@ def source(package: str, suite: str, *, licence: str) -> Path:
 
 
 def command(root: Path, program: str) -> list[str]:
-    """Return how to run a program out of such a folder: with the folder's own C library."""
+    """Return the command that runs a program from such a folder with the folder's own C library."""
     loaders = [*root.glob("usr/lib/*/ld-linux*.so.*"), *root.glob("lib/*/ld-linux*.so.*")]
     loader = loaders[0]
     triplet = loader.parent.name
@@ -103,8 +102,8 @@ def _unpack_source(package: str, suite: str, licence: str, root: Path) -> None:
 
 
 def _announced(get: list[str], packages: Sequence[str], suite: str, licence: str) -> Download:
-    """Ask apt what it is going to download."""
-    # A line for each package, as in: 'http://...deb' mysql_9.7_amd64.deb 12345 SHA256:...
+    """Ask apt for the size and source of the download."""
+    # One line for each package, such as: 'http://...deb' mysql_9.7_amd64.deb 12345 SHA256:...
     found = run([*get, "--print-uris"]).splitlines()
     sizes = [int(line.split()[2]) for line in found if line.startswith("'")]
     more = len(sizes) - len(packages)
@@ -114,7 +113,7 @@ def _announced(get: list[str], packages: Sequence[str], suite: str, licence: str
 
 
 def _own_apt_get(suite: str, root: Path, kinds: str = "deb") -> list[str]:
-    """Return the command, with lists that are fresh and a state in which nothing is installed."""
+    """Return the command, with fresh lists and a state in which nothing is installed."""
     apt = root.parent / "apt"
     for folder in ("lists/partial", "archives/partial"):
         (apt / folder).mkdir(parents=True)
@@ -128,9 +127,9 @@ def _own_apt_get(suite: str, root: Path, kinds: str = "deb") -> list[str]:
         "Dir::Cache": apt,
         "Dir::Etc::SourceList": apt / "list.sources",
         "Dir::Etc::SourceParts": "-",
-        "APT::Sandbox::User": "root",  # the account _apt could not write into our folder
+        "APT::Sandbox::User": "root",  # the account _apt cannot write into this folder
         "APT::Install-Recommends": "false",
-        "Acquire::Languages": "none",  # no translations of the descriptions
+        "Acquire::Languages": "none",  # no translated descriptions
         "Acquire::Retries": "3",
     }
     apt_get = ["apt-get", "--quiet", "--assume-yes"]
@@ -143,7 +142,7 @@ def _own_apt_get(suite: str, root: Path, kinds: str = "deb") -> list[str]:
 
 
 def _source(suite: str) -> str:
-    """Write the apt source of another suite, for Debian on the mirror that this machine uses."""
+    """Write the apt source of another suite; for Debian, on this machine's mirror."""
     if suite in UBUNTU:
         keys = unpacked_alone("ubuntu-keyring", licence="GPL-2.0", suite="sid")
         keyring = str(keys / "usr/share/keyrings/ubuntu-archive-keyring.gpg")

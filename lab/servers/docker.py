@@ -1,4 +1,4 @@
-"""The services of docker-compose.yml, where a Docker engine answers and has the compose plugin."""
+"""The services of docker-compose.yml, if a Docker engine with the compose plugin answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lab.servers.process import run
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _COMPOSE = ("docker", "compose", "--file", str(_REPOSITORY / "docker-compose.yml"))
 
-#: As docker-compose.yml publishes them.
+#: As published by docker-compose.yml.
 URLS = {
     "postgresql": "postgresql+psycopg://doclock:doclock@127.0.0.1:15432/doclock",
     "mysql": f"mysql+pymysql://root:doclock@127.0.0.1:13306/doclock?{WITHOUT_TLS}",
@@ -28,7 +28,7 @@ URLS = {
     "?driver=ODBC+Driver+18+for+SQL+Server&TrustServerCertificate=yes",
 }
 
-#: As docker-compose.yml names them, with their licences.
+#: As named in docker-compose.yml, with their licences.
 IMAGES = {
     "postgresql": ("postgres:18", "PostgreSQL License"),
     "mysql": ("mysql:9", "GPL-2.0"),
@@ -39,9 +39,9 @@ _one_at_a_time = threading.Lock()
 
 
 def start(name: str) -> Server:
-    """Start the service called ``name`` and wait until its health check passes.
+    """Start the service called ``name``, and wait until its health check passes.
 
-    A service that was up already is used as it is, and is still up afterwards.
+    A service that already runs is used, and keeps running afterwards.
     """
     if reason := why_not(name):
         raise UnavailableError(reason)
@@ -59,7 +59,7 @@ def start(name: str) -> Server:
 
 
 def why_not(name: str) -> str | None:
-    """Return why Docker cannot give this service here; None where it may."""
+    """Return why Docker cannot provide this service here; None if it might."""
     with _one_at_a_time:
         reason = _why_not()
     if reason or name != "mssql":
@@ -72,7 +72,7 @@ def why_not(name: str) -> str | None:
 
 
 def _pull(name: str) -> None:
-    """Download the image of a service, if it is not there yet."""
+    """Download the image of a service, if it is missing."""
     image, licence = IMAGES[name]
     if _succeeds(["docker", "image", "inspect", image]):
         return
@@ -83,10 +83,10 @@ def _pull(name: str) -> None:
 
 @functools.cache
 def _why_not() -> str | None:
-    """Say why Docker cannot be used; None when it can."""
+    """Return why Docker cannot be used; None if it can."""
     if not shutil.which("docker"):
         return "there is no Docker"
-    # The client alone would answer --version; this takes an engine.
+    # The client alone would answer --version; this command needs an engine.
     if not _succeeds(["docker", "info"]):
         return "no Docker engine answers"
     if not _succeeds(["docker", "compose", "version"]):

@@ -1,4 +1,4 @@
-"""One line before each download: what, from where, how large, under which licence."""
+"""One line before each download: content, source, size and licence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VARIABLE = "SA_DOCLOCK_TEST_PROPRIETARY"
 class Download:
     """Something to download.
 
-    :ivar source: in words, as in ``PyPI``.
+    :ivar source: in words, such as ``PyPI``.
     :ivar size: bytes.
     """
 
@@ -28,15 +28,14 @@ class Download:
     licence: str
 
     def __str__(self) -> str:
-        """Tell all of it."""
         return f"{self.what}, from {self.source}: {_megabytes(self.size)}, {self.licence}"
 
 
 @contextmanager
 def downloading(*downloads: Download, folder: Path) -> Iterator[None]:
-    """Print a line for each, then how much of them is there, while the block downloads them.
+    """Print a line for each download, then the progress while the block downloads them.
 
-    :param folder: its files grow meanwhile.
+    :param folder: the folder whose files grow meanwhile.
     """
     for one in downloads:
         say(f"Downloading {one}")
@@ -47,10 +46,10 @@ def downloading(*downloads: Download, folder: Path) -> Iterator[None]:
 
 
 def refuse_proprietary(what: str) -> None:
-    """Treat software that is not free as missing, if the environment says so.
+    """Treat proprietary software as missing, if the environment says so.
 
     :raises UnavailableError: ``SA_DOCLOCK_TEST_PROPRIETARY=no``.
-    :raises ValueError: it is neither ``yes`` nor ``no``.
+    :raises ValueError: the variable is neither ``yes`` nor ``no``.
     """
     allowed = os.environ.get(VARIABLE, "yes")
     if allowed not in {"yes", "no"}:
@@ -66,7 +65,7 @@ def _megabytes(size: int) -> str:
 
 
 def _size_of(folder: Path) -> int:
-    """Return the bytes of all files; one may go while they are counted."""
+    """Return the bytes of all files; a file may disappear during the count."""
     return sum(
         _size_of_file(Path(where, name)) for where, _, names in os.walk(folder) for name in names
     )

@@ -1,4 +1,4 @@
-"""The ways to a server, for each database; all of them are tried at the same time."""
+"""The ways to a server for each database, all tried at the same time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOCAL: Mapping[str, Callable[[], Server]] = {
     "postgresql": postgresql_versions.start_by_flavour,
     "mysql": mysql.start,
     "mariadb": mariadb.start,
-    "firebird": firebird.start,  # of an example: no column of the matrix
+    "firebird": firebird.start,  # for an example; not a column of the matrix
     **postgresql_versions.STARTS,
     **mysqld_versions.STARTS,
 }
@@ -40,9 +40,9 @@ _NOT_UNPACKABLE = "it cannot be unpacked and started here"
 
 
 def find_servers(names: Iterable[str]) -> dict[str, Server | Missing]:
-    """Provide a server for each of these databases, or say why there is none.
+    """Provide a server for each of these databases, or the reason for its absence.
 
-    :param names: of :data:`NAMES`, or firebird; the answer keeps their order.
+    :param names: from :data:`NAMES`, or firebird; the answer keeps their order.
     """
     wanted = list(names)
     if unknown := set(wanted) - {*NAMES, *LOCAL}:
@@ -53,15 +53,15 @@ def find_servers(names: Iterable[str]) -> dict[str, Server | Missing]:
 
 
 def start_private(name: str) -> Server:
-    """Start a server that nobody else uses, and that may be killed.
+    """Start a server that no other process uses and that a test may kill.
 
-    :raises UnavailableError: it cannot be unpacked and started here.
+    :raises UnavailableError: the server cannot be unpacked and started here.
     """
     return _start_local(name)
 
 
 def why_unobtainable(name: str) -> str:
-    """Return why no way can lead to a server of this database here; nothing where one may."""
+    """Return why no way leads to a server of this database here; "" if one might."""
     if os.environ.get(url_variable(name)) or _is_unpackable(name):
         return ""
     why = docker.why_not(name)
@@ -73,7 +73,7 @@ def _is_unpackable(name: str) -> bool:
 
 
 def _find(name: str) -> Server | Missing:
-    # A URL that does not work must not be replaced by another server behind the user's back.
+    # A URL that does not work must not be silently replaced by another server.
     if url := os.environ.get(url_variable(name)):
         try:
             version = version_at(name, url)
@@ -103,7 +103,7 @@ def _start_local(name: str, tries: int = 3) -> Server:
         raise UnavailableError(_NOT_UNPACKABLE)
     try:
         return LOCAL[name]()
-    except EndedError:  # its port was taken meanwhile, or the machine has too many of its kind
+    except EndedError:  # the port is taken, or too many such servers run
         if tries == 1:
             raise
         return _start_local(name, tries - 1)

@@ -1,6 +1,6 @@
-"""Firebird 3.0 from Debian's packages, unpacked: no root, its own port, folder and accounts.
+"""Firebird 3.0, unpacked from Debian's packages: no root, a separate port, folder and account.
 
-It is no column of the matrix: the tests of examples/sa-doclock-firebird run on it.
+It is not a column of the matrix: the tests of examples/sa-doclock-firebird run on it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PACKAGES = (
 )
 _LIBRARIES = ("libfbclient2", "libtommath1", "libib-util")
 _START = 30  # seconds
-# The defaults of everything that concerns locks, but for the search for deadlocks: 10 s.
+# All lock settings are defaults, except the interval of the deadlock search: 10 s by default.
 _SETTINGS = """
 RemoteServicePort = {port}
 RemoteBindAddress = 127.0.0.1
@@ -49,7 +49,7 @@ def start() -> Server:
     libraries = library.parent
     password, port = secrets.token_hex(8), free_port()
     with new_folder() as folder:
-        # The server compares the path of a plugin with the one it has loaded: no symbolic links.
+        # The server compares a plugin's path with the loaded path: avoid symbolic links.
         for name in ("plugins", "intl"):
             shutil.copytree(library / "3.0" / name, folder / name, symlinks=False, ignore=_dangling)
         shutil.copy(library / "3.0" / "firebird.msg", folder)
@@ -97,7 +97,7 @@ def _dangling(folder: str, names: list[str]) -> list[str]:
 def _variables(folder: Path, libraries: Path) -> dict[str, str]:
     return {
         "FIREBIRD": str(folder),
-        "FIREBIRD_BOOT_BUILD": "1",  # all files below FIREBIRD, in place of Debian's folders
+        "FIREBIRD_BOOT_BUILD": "1",  # all files are below FIREBIRD, not in Debian's folders
         "FIREBIRD_LOCK": str(folder / "lock"),
         "FIREBIRD_TMP": str(folder / "tmp"),
         "FIREBIRD_MSG": str(folder),
@@ -106,7 +106,7 @@ def _variables(folder: Path, libraries: Path) -> dict[str, str]:
 
 
 def _run_sql(root: Path, variables: dict[str, str], script: str) -> None:
-    """Run SQL in a database that no server has open yet."""
+    """Run SQL in a database that no server has opened yet."""
     done = subprocess.run(
         [str(root / "usr/bin/isql-fb"), "-quiet", "-bail", "-user", "SYSDBA"],
         input=script,
@@ -128,7 +128,7 @@ def _version(root: Path, variables: dict[str, str]) -> str:
 
 
 def _wait_until_ready(port: int, process: ServerProcess) -> None:
-    """Wait until the port answers; the driver is not installed for these tests."""
+    """Wait until the port answers; these tests do not install the driver."""
     end = time.monotonic() + _START
     while True:
         process.check_alive()

@@ -1,7 +1,7 @@
-"""A Galera cluster of MariaDB nodes on this machine, out of Debian's package ``galera-4``.
+"""A Galera cluster of MariaDB nodes on this machine, from Debian's package ``galera-4``.
 
-No state is transferred, which would take programs that nothing here has unpacked: every other node
-begins with a copy of the first one's data, and says that it is where the cluster is by then.
+The nodes transfer no state, because that needs programs that are not unpacked here. Every other node
+starts with a copy of the first node's data, and declares the cluster's current position.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPTIONS = (
     "--innodb-autoinc-lock-mode=2",
     "--innodb-log-file-size=8M",  # there are two of them, and little is written
 )
-# A machine that has no time for a node for some seconds must not be taken for a dead node.
+# If a node gets no CPU time for some seconds, the others must not take it for dead.
 _PATIENCE = (
     "evs.suspect_timeout=PT60S;evs.inactive_timeout=PT90S;evs.install_timeout=PT90S;"
     "gmcast.peer_timeout=PT60S;"
@@ -41,22 +41,22 @@ _FILES = "gcache.size=16M;pc.recovery=false"
 
 @dataclass(frozen=True)
 class Cluster:
-    """Servers with the same rows; all of them take writes."""
+    """Servers with the same rows; all of them accept writes."""
 
     nodes: tuple[Server, ...]
     stop: Callable[[], None]
 
 
 def start(size: int = 2, *, patient: bool = True, tries: int = 3) -> Cluster:
-    """Start the nodes, and wait until each of them sees all.
+    """Start the nodes, and wait until each sees all the others.
 
-    :param size: a cluster that loses a node needs more than half of its nodes to go on: of three, two.
-    :param patient: False: Galera's own limits, after which a node that is silent is taken for dead.
-    :raises UnavailableError: no such server or provider here, or they do not come together.
+    :param size: after the loss of a node, a cluster needs more than half of its nodes: two of three.
+    :param patient: False: use Galera's own limits, after which a silent node counts as dead.
+    :raises UnavailableError: no such server or provider is here, or the nodes do not join.
     """
     try:
         return _start(size, _PATIENCE if patient else "")
-    except EndedError:  # a port was taken meanwhile
+    except EndedError:  # another process took the port
         if tries == 1:
             raise
         return start(size, patient=patient, tries=tries - 1)
@@ -75,7 +75,7 @@ def _start(size: int, patience: str) -> Cluster:
         cluster, password = uuid.uuid4(), secrets.token_hex(8)
         nodes = []
         for number, folder in enumerate(folders):
-            # The start of each node is a transaction of the cluster, from 1.
+            # The start of each node is a transaction of the cluster, counted from 1.
             _say_position(folder / "data", cluster, number, bootstrap=not number)
             of_node = [
                 *options,
@@ -93,11 +93,11 @@ def _start(size: int, patience: str) -> Cluster:
     return Cluster(tuple(nodes), started.close)
 
 
-_LOCAL = "SET SESSION wsrep_on = OFF;"  # no transaction of the cluster, whose count would go on
+_LOCAL = "SET SESSION wsrep_on = OFF;"  # not a cluster transaction, which would change the count
 
 
 def _provider(program: Sequence[str]) -> Path:
-    """Find libgalera_smm.so: of an installed server, otherwise of the suite that it is from."""
+    """Find libgalera_smm.so, of an installed server or else of the server's suite."""
     installed = ("/usr/lib/galera", "/usr/lib64/galera-4", "/usr/lib64/galera", "/usr/lib")
     if len(program) == 1:
         found = [path for path in map(Path, installed) if (path / "libgalera_smm.so").exists()]

@@ -1,6 +1,6 @@
-"""A group of MySQL servers on this machine (Group Replication), by the plugin of MySQL's own package.
+"""A group of MySQL servers on this machine (Group Replication), with the plugin from MySQL's own package.
 
-Each server begins with a copy of the same data, so that a server that joins has nothing to recover.
+Each server starts with a copy of the same data, so a joining server has nothing to recover.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SEVERAL_PRIMARIES = (
     "--group-replication-single-primary-mode=OFF",
     "--group-replication-enforce-update-everywhere-checks=ON",
 )
-_LOCAL = "SET SESSION sql_log_bin = OFF;"  # no transaction of the group
+_LOCAL = "SET SESSION sql_log_bin = OFF;"  # not a transaction of the group
 
 
 @dataclass(frozen=True)
 class Group:
-    """Servers with the same rows; the first one, or each of them, takes writes.
+    """Servers with the same rows; the first server, or each of them, accepts writes.
 
-    If the first one fails, the group elects the last one.
+    If the first server fails, the group elects the last one.
     """
 
     nodes: tuple[Server, ...]
@@ -48,13 +48,13 @@ class Group:
 
 
 def start(size: int = 3, *, several_primaries: bool = False, tries: int = 3) -> Group:
-    """Start the members, and wait until each of them sees all.
+    """Start the members, and wait until each sees all the others.
 
-    :raises UnavailableError: no such server or plugin here, or they do not come together.
+    :raises UnavailableError: no such server or plugin is here, or the members do not join.
     """
     try:
         return _start(size, _SEVERAL_PRIMARIES if several_primaries else ())
-    except EndedError:  # a port was taken meanwhile
+    except EndedError:  # another process took the port
         if tries == 1:
             raise
         return start(size, several_primaries=several_primaries, tries=tries - 1)
@@ -67,7 +67,7 @@ def _start(size: int, primaries: tuple[str, ...]) -> Group:
     with ExitStack() as stack:
         folders = [stack.enter_context(new_folder()) for _ in ports]
         mysql.make_data(program, [*options, "--disable-log-bin"], folders[0] / "data")
-        (folders[0] / "data" / "auto.cnf").unlink()  # the server's own UUID; it makes another one
+        (folders[0] / "data" / "auto.cnf").unlink()  # each server creates its own UUID
         for folder in folders[1:]:
             shutil.copytree(folders[0] / "data", folder / "data")
         options = [*options, *mysql.CLOSED, *_OPTIONS, *primaries]

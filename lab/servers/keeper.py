@@ -1,10 +1,11 @@
-"""Keeps one server process: ends it, and removes its folder, as soon as nobody wants it any more.
+"""Keeps one server process: ends it and removes its folder as soon as its user is gone.
 
-Run as ``python keeper.py [--user NAME] --signal N FOLDER COMMAND...``, with the read end of a pipe
-as standard input. Its other end is held open by whoever wants the server; when that process closes
-it or dies, in whatever way (``kill -9`` included), the keeper reads the end of the file and tidies
-up. A byte that it reads instead is a power failure: the server is killed with all of its processes,
-``killed`` is written to standard output, and the command is run again in the same folder. No signal handler in the tests could promise as much. This file imports nothing of ours.
+Run it as ``python keeper.py [--user NAME] --signal N FOLDER COMMAND...``, with the read end of a pipe
+as standard input. The server's user holds the other end open. When that process closes it or dies,
+even by ``kill -9``, the keeper reads the end of the file and tidies up. If the keeper reads a byte
+instead, it simulates a power failure: it kills the server with all its processes, writes ``killed`` to
+standard output, and runs the command again in the same folder. No signal handler in the tests could
+do as much. This file imports no module of this project.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from pathlib import Path
 from types import FrameType
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-#: For so long PostgreSQL may refuse to start, until all processes of before are gone.
+#: PostgreSQL may refuse to start for this long, until all its earlier processes are gone.
 _RESTART_SECONDS = 20
 
 
 def main() -> None:
-    """Run the command until it ends by itself or standard input does."""
+    """Run the command until it or standard input ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--user")
     parser.add_argument("--signal", type=int, required=True)
@@ -79,7 +80,7 @@ def _start(command: list[str], folder: Path, user: str | None) -> subprocess.Pop
 
 
 def _kill_all(server: subprocess.Popen[bytes]) -> None:
-    """Kill it and its children; where there is no /proc, those end when they miss their parent."""
+    """Kill the server and its children; without /proc, the children end when they miss their parent."""
     children = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has just ended
@@ -98,19 +99,19 @@ def _group_of(user: str) -> int:
 
 
 def _die_with_keeper() -> None:
-    """Let Linux end the server should the keeper itself be killed."""
+    """Make Linux end the server if the keeper itself is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _input() -> bytes | None:
-    """Return the bytes on standard input: none at its end, None if nothing has come yet."""
+    """Return the bytes on standard input: none at its end, None if nothing has arrived yet."""
     readable, _, _ = select.select([0], [], [], 0.2)
     return os.read(0, 1) if readable else None
 
 
 def _last_words(log: Path) -> str:
-    """Return what a server said that ended by itself: its errors, else its last lines."""
+    """Return the last output of a server that ended by itself: its errors, else its last lines."""
     lines = log.read_text(errors="replace").splitlines()
     errors = [line for line in lines if "ERROR" in line or "FATAL" in line]
     return "\n".join((errors or lines)[-3:]) or "it ended and said nothing"

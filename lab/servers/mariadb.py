@@ -1,4 +1,4 @@
-"""MariaDB: an installed one, or Debian's packages; 11.8 or newer of sid, 10.11 of bookworm."""
+"""MariaDB: installed, or from Debian's packages: 11.8 or newer in sid, 10.11 in bookworm."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lab.servers.flavour import oldest_wanted
 from lab.servers.model import Server, UnavailableError
 from lab.servers.process import installed, new_folder, run
 
-#: The package of a suite, where it has the version in its name.
+#: The package of a suite, if its name contains the version.
 _PACKAGES: Mapping[str, str] = {"jammy": "mariadb-server-core-10.6"}
 
-# What mariadb-install-db feeds to the server, in its order, less the help texts. The script itself
-# cannot be used: it would start an unpacked server with the machine's own libraries.
+# The files that mariadb-install-db sends to the server, in order, without the help texts. The script itself
+# would start an unpacked server with the machine's own libraries.
 _SYSTEM_TABLES = (
     "m*_system_tables.sql",
     "m*_performance_tables.sql",
@@ -27,7 +27,7 @@ _SYSTEM_TABLES = (
 def start(suite: str | None = None) -> Server:
     """Start a new, empty server.
 
-    :param suite: of Debian or Ubuntu, whose packages are unpacked; None: see :func:`installation`.
+    :param suite: the suite of Debian or Ubuntu to unpack; None: see :func:`installation`.
     """
     program, share, options, origin = installation() if suite is None else unpacked(suite)
     with new_folder() as folder:
@@ -36,7 +36,7 @@ def start(suite: str | None = None) -> Server:
 
 
 def make_data(program: Sequence[str], share: Path, options: Sequence[str], data: Path) -> None:
-    """Make the system tables of a new server in a folder that is not there yet."""
+    """Create the system tables of a new server in a new folder."""
     data.mkdir()
     run(
         [
@@ -48,7 +48,7 @@ def make_data(program: Sequence[str], share: Path, options: Sequence[str], data:
 
 
 def installation() -> tuple[list[str], Path, list[str], str]:
-    """Return how to run it, where its SQL scripts are, the options it needs, its origin."""
+    """Return the command, the folder of its SQL scripts, the options it needs, and its origin."""
     found = installed("mariadbd")
     if found and not oldest_wanted():
         reported = run([found, "--no-defaults", "--verbose", "--help"])
@@ -57,7 +57,7 @@ def installation() -> tuple[list[str], Path, list[str], str]:
 
 
 def unpacked(suite: str) -> tuple[list[str], Path, list[str], str]:
-    """Return the same as :func:`installation`, for the packages of a suite."""
+    """Return the same as :func:`installation`, for a suite's packages."""
     package = _PACKAGES.get(suite, "mariadb-server-core")
     root = debian.unpacked(package, suite, licence="GPL-2.0")
     shares = [path.parent for path in root.glob("usr/share/*/m*_system_tables.sql")]
@@ -74,8 +74,8 @@ def unpacked(suite: str) -> tuple[list[str], Path, list[str], str]:
 def scripts_of(program: Path, reported: str) -> Path:
     """Return the folder with the SQL scripts of an installed server.
 
-    :param reported: its help.  Debian's server has "(No default value)" for its lc-messages-dir.
-    :raises UnavailableError: they are neither there nor in the usual folders near the program.
+    :param reported: the server's help.  Debian's server shows "(No default value)" for lc-messages-dir.
+    :raises UnavailableError: the scripts are neither there nor in the usual folders near the program.
     """
     match = re.search(r"^lc-messages-dir\s+(/.*)$", reported, re.MULTILINE)
     shares = [program.parents[1] / "share" / name for name in ("mariadb", "mysql")]
@@ -93,7 +93,7 @@ def _bootstrap(share: Path) -> str:
         raise UnavailableError(msg)
     return "\n".join(
         [
-            # One statement a line, as --bootstrap wants it; no account that logs in by socket.
+            # One statement a line, as --bootstrap requires; no account that logs in by socket.
             "create database if not exists mysql;",
             "use mysql;",
             "SET @auth_root_socket=NULL;",

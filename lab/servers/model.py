@@ -1,4 +1,4 @@
-"""The result of a search for servers: a server, or the reason why there is none."""
+"""The result of a search for servers: a server, or the reason for its absence."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ NAMES = ("postgresql", "mysql", "mariadb", "mssql")
 
 
 def no_stop() -> None:
-    """Leave a server alone that was running before us."""
+    """Do nothing: the server ran before this process."""
 
 
 def no_crash() -> None:
-    """Refuse: it is not ours to kill."""
+    """Refuse: this process did not start the server."""
     raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Server:
-    """A running server with an empty database, and an account that may see who waits for whom.
+    """A running server with an empty database, and an account that can see lock waits.
 
-    :ivar crash: kill it, and return when it has come back with what was on its disk.
+    :ivar crash: kills the server, and returns when it is back with the data on its disk.
     """
 
     name: str
@@ -35,18 +35,18 @@ class Server:
 
 @dataclass(frozen=True)
 class Missing:
-    """A database that nothing on this machine could provide."""
+    """A database that this machine cannot provide."""
 
     name: str
     reason: str
 
 
 class UnavailableError(Exception):
-    """One way of getting a server does not work here; the text says why."""
+    """One way to get a server does not work here; the text gives the reason."""
 
 
 class EndedError(UnavailableError):
-    """A program of a server has ended by itself; another try may go well."""
+    """A server program ended by itself; another attempt may succeed."""
 
 
 def url_variable(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Preparations of a SQL Server before its first test: the migration of a DBA, and no ODBC pool."""
+"""Prepares a SQL Server before its first test: runs the DBA's migration, and disables ODBC's pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 def prepare(url: str) -> None:
     """Run the migration, as ``alembic -c migrations/alembic.ini -x url=... upgrade head`` does.
 
-    :raises UnavailableError: it has failed, as where the account has no ALTER on the database.
+    :raises UnavailableError: the migration failed, for example without ALTER on the database.
     """
     disable_odbc_pooling()
     config = Config(cmd_opts=Namespace(x=[f"url={url}"]), stdout=io.StringIO())
@@ -34,6 +34,6 @@ def prepare(url: str) -> None:
 
 
 def disable_odbc_pooling() -> None:
-    """Keep ODBC from pooling connections in this process; call it before the first connection."""
+    """Stop ODBC from pooling connections in this process; call it before the first connection."""
     pyodbc: Any = importlib.import_module("pyodbc")
     pyodbc.pooling = False

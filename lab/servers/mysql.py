@@ -1,4 +1,4 @@
-"""MySQL: an installed one, or the packages of Debian sid, the only suite that has it."""
+"""MySQL: installed, or from Debian sid's packages, the only suite that has it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from lab.servers import debian, mysqld
 from lab.servers.model import Server
 from lab.servers.process import installed, new_folder, run
 
-#: The package of a suite, where it has the version in its name.
+#: The package of a suite, if its name contains the version.
 _PACKAGES: Mapping[str, str] = {"noble": "mysql-server-core-8.0"}
 
-#: A port and a folder, which are not for us.
+#: Closes a port and a folder that the tests do not use.
 CLOSED = ("--mysqlx=OFF", "--secure-file-priv=NULL")
 
 
 def start(suite: str | None = None) -> Server:
     """Start a new, empty server.
 
-    :param suite: of Debian or Ubuntu, whose packages are unpacked; None: see :func:`installation`.
+    :param suite: the suite of Debian or Ubuntu to unpack; None: see :func:`installation`.
     """
     program, options, origin = installation() if suite is None else unpacked(suite)
     with new_folder() as folder:
@@ -30,22 +30,22 @@ def start(suite: str | None = None) -> Server:
 
 
 def make_data(program: Sequence[str], options: Sequence[str], data: Path) -> None:
-    """Make the system tables of a new server in a folder that is not there yet."""
+    """Create the system tables of a new server in a new folder."""
     data_option = f"--datadir={data}"
     run([*program, *mysqld.base_options(), *options, "--initialize-insecure", data_option])
 
 
 def installation() -> tuple[list[str], list[str], str]:
-    """Return how to run it, the options that this needs, and where it comes from."""
+    """Return the command, the options it needs, and its origin."""
     found = installed("mysqld")
-    # MariaDB installs a program of this name too.
+    # MariaDB installs a program with this name too.
     if found and "MariaDB" not in run([found, "--version"]):
         return [found], [], found
     return unpacked("sid")
 
 
 def unpacked(suite: str) -> tuple[list[str], list[str], str]:
-    """Return the same as :func:`installation`, for the packages of a suite."""
+    """Return the same as :func:`installation`, for a suite's packages."""
     package = _PACKAGES.get(suite, "mysql-server-core")
     root = debian.unpacked(package, suite, licence="GPL-2.0")
     share = root / "usr/share/mysql"

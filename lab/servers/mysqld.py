@@ -1,4 +1,4 @@
-"""The start of a server, the same for MySQL and MariaDB."""
+"""Starts a server, in the same way for MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _OPTIONS = (
     "--innodb-flush-log-at-trx-commit=2",  # written at each commit, synced once a second
 )
 
-#: To make ready for TLS takes PyMySQL 40 ms, at each of the thousands of connections of a test run.
+#: PyMySQL takes 40 ms to prepare TLS, for each of a test run's thousands of connections.
 WITHOUT_TLS = "ssl_disabled=true"
 
 
 def base_options() -> list[str]:
-    """Return the options of every call: none of the machine's files, and leave to run as root."""
+    """Return the options of every call: ignore the machine's files, and allow root."""
     return ["--no-defaults", *(["--user=root"] if is_root() else [])]
 
 
@@ -40,10 +40,10 @@ def start(
     first: str = "",
     password: str = "",
 ) -> Server:
-    """Start a server on ``folder / "data"``, which is initialised, and wait until it answers.
+    """Start a server on ``folder / "data"``, which must be initialised, and wait until it answers.
 
-    :param first: SQL to run before the account and the database are made.
-    :param password: of the account, where several servers have the same one.
+    :param first: SQL to run before creating the account and the database.
+    :param password: of the account, if several servers share it.
     """
     password = password or secrets.token_hex(8)
     accounts = folder / "accounts.sql"
@@ -60,7 +60,7 @@ def start(
             *(*program, *base_options(), *_OPTIONS, *options),
             *(f"--datadir={folder / 'data'}", f"--socket={folder / 'socket'}"),
             *(f"--pid-file={folder / 'pid'}", f"--port={port}", f"--init-file={accounts}"),
-            # Of its own: MariaDB deletes the temporary tables that it finds there when it starts.
+            # A separate folder: when MariaDB starts, it deletes the temporary tables it finds there.
             f"--tmpdir={folder}",
         ],
         folder,

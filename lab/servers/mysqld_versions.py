@@ -1,4 +1,4 @@
-"""MySQL and MariaDB of other versions than the newest: packages of Debian and Ubuntu, unpacked.
+"""Older versions of MySQL and MariaDB: packages of Debian and Ubuntu, unpacked.
 
 ``python -m lab.servers mysql-8.0 --for -- COMMAND...`` runs a command on one of them.
 """

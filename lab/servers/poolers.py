@@ -1,4 +1,4 @@
-"""Poolers in front of a PostgreSQL server, out of Debian's packages ``pgbouncer`` and ``pgpool2``."""
+"""Poolers in front of a PostgreSQL server, from Debian's packages ``pgbouncer`` and ``pgpool2``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lab.servers.process import (
     run,
 )
 
-# Both refuse to run as root, or should not.
+# Neither should run as root; they may even refuse to.
 _UNPRIVILEGED = "nobody"
 
 _LICENCES = {"pgbouncer": "ISC", "pgpool2": "a licence like PostgreSQL's"}
@@ -41,8 +41,8 @@ default_pool_size = 100
 ignore_startup_parameters = extra_float_digits,options
 """
 
-# Every child forwards the connections of one client at a time; a further client waits for one.
-# The folder of the socket is unix_socket_directories from 4.4 on.
+# Each child forwards one client's connections at a time; another client waits for a free child.
+# From 4.4 on, unix_socket_directories names the socket's folder.
 _PGPOOL = """\
 listen_addresses = '127.0.0.1'
 port = {own_port}
@@ -75,10 +75,10 @@ sr_check_database = 'postgres'
 
 
 def start_pgpool(url: str, standby_url: str, **settings: str) -> Server:
-    """Start pgpool-II in front of a primary and its standby, where it sends all that it balances.
+    """Start pgpool-II in front of a primary and its standby; it sends balanced queries to the standby.
 
-    :param settings: of pgpool.conf, in addition to the defaults.
-    :raises UnavailableError: the package cannot be had here, or the program does not start.
+    :param settings: for pgpool.conf, in addition to the defaults.
+    :raises UnavailableError: the package is not available here, or the program does not start.
     """
     program = _program("pgpool2", "pgpool")
     primary, standby = sa.make_url(url), sa.make_url(standby_url)
@@ -115,7 +115,7 @@ def start_pgbouncer(url: str, mode: str) -> Server:
     """Start PgBouncer in front of this server.
 
     :param mode: ``transaction`` or ``session``.
-    :raises UnavailableError: the package cannot be had here, or the program does not start.
+    :raises UnavailableError: the package is not available here, or the program does not start.
     """
     program = _program("pgbouncer", "pgbouncer")
     server = sa.make_url(url)
@@ -136,7 +136,7 @@ def start_pgbouncer(url: str, mode: str) -> Server:
 def _start(
     version: str, url: str, command: Callable[[Path, int], list[str]], stop: signal.Signals
 ) -> Server:
-    """Run a pooler until it answers; ``command`` writes its files into the folder."""
+    """Run a pooler, and wait until it answers; ``command`` writes its files into the folder."""
     user, port = (_UNPRIVILEGED if is_root() else None), free_port()
     with new_folder() as folder:
         words = command(folder, port)
@@ -155,7 +155,7 @@ def _start(
 
 
 def _program(package: str, name: str) -> list[str]:
-    """Find the program, installed or unpacked.  :raises UnavailableError: none."""
+    """Find the program, installed or unpacked.  :raises UnavailableError: it is missing."""
     found = installed(name)
     if found is not None:
         return [found]

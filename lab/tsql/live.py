@@ -1,6 +1,6 @@
-"""The T-SQL that a test sends to a real SQL Server, the ORM's included, goes past the parser too.
+"""Checks the T-SQL that a test sends to a real SQL Server, including the ORM's, with the parser too.
 
-Some errors of a statement show at a server only when a row is there; the parser needs none.
+A server reports some errors of a statement only if a row exists; the parser needs no row.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from lab.tsql.wheels import unpacked
 
 
 class SentStatements:
-    """The statements that were sent over the engines which this object watches."""
+    """The statements sent through the watched engines."""
 
     def __init__(self) -> None:
-        """Watch nothing yet."""
         self._sent: dict[str, None] = {}  # in the order of sending, each once
 
     def watch(self, engine: Engine) -> None:
@@ -31,7 +30,7 @@ class SentStatements:
         event.listen(engine, "before_cursor_execute", self._note)
 
     def check(self) -> None:
-        """Fail with each statement that is no good T-SQL; a machine without the parser passes."""
+        """Fail with each statement that is not valid T-SQL; pass on a machine without the parser."""
         checker = _checker()
         if checker is None:
             return
@@ -51,7 +50,7 @@ class SentStatements:
 
 @cache
 def _checker() -> Checker | None:
-    """Return the parser of this process; None where it cannot be had, which test_sent.py reports."""
+    """Return this process's parser; None if it is unavailable, which test_sent.py reports."""
     try:
         folder = unpacked()
     except UnavailableError:

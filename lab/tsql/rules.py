@@ -1,4 +1,4 @@
-"""Errors that SQL Server finds and its parser does not, found on the syntax tree.
+"""Finds errors on the syntax tree that SQL Server detects and its parser does not.
 
 Sources: "Database Engine events and errors", "Table hints", "SET LOCK_TIMEOUT", "SET
 DEADLOCK_PRIORITY", "sp_executesql", all at https://learn.microsoft.com/sql/.
@@ -18,15 +18,15 @@ _GRANULARITIES = frozenset({"ROWLOCK", "PAGLOCK", "TABLOCK", "TABLOCKX"})
 _LEVELS = _DIRTY | frozenset(
     {"HOLDLOCK", "READCOMMITTED", "READCOMMITTEDLOCK", "REPEATABLEREAD", "SERIALIZABLE", "SNAPSHOT"}
 )
-#: At most one of each, as all pairs were tried on SQL Server 2025 by others.  "Table hints" has
-#: READCOMMITTEDLOCK in one group with ROWLOCK; the server accepts the two together.
+#: At most one of each group; others tried all pairs on SQL Server 2025.  "Table hints" puts
+#: READCOMMITTEDLOCK and ROWLOCK in one group, but the server accepts both together.
 _EXCLUSIVE = (_GRANULARITIES, _LEVELS, frozenset({"UPDLOCK", "XLOCK"}))
-#: A read that takes no locks cannot take one.
+#: A read that takes no locks cannot combine with a lock hint.
 _NOT_DIRTY = _GRANULARITIES | frozenset({"UPDLOCK", "XLOCK"})
 _PARAMETER = re.compile(r"@P\d+$")
 _GLOBALS = frozenset({"@@SPID", "@@TRANCOUNT", "@@LOCK_TIMEOUT", "@@VERSION", "@@MAX_CONNECTIONS"})
 _PROCEDURES = frozenset({"sp_executesql", "sp_getapplock"})
-_SETTINGS = {  # and what may be their value
+_SETTINGS = {  # with their possible values
     "LockTimeout": re.compile(r"-1|\d+"),
     "DeadlockPriority": re.compile(r"LOW|NORMAL|HIGH|-?(\d|10)"),
 }
@@ -34,7 +34,7 @@ _LITERALS = frozenset({"IntegerLiteral", "IdentifierLiteral"})
 
 
 def broken(nodes: Nodes, parse: Parse) -> Iterator[str]:
-    """Yield the mistakes in this tree, including the texts within it."""
+    """Yield the mistakes in this tree, including those in texts within it."""
     for number, rule in RULES.items():
         for what in rule(nodes):
             yield f"{number}: {what}"
@@ -98,13 +98,13 @@ def _not_nvarchar(nodes: Nodes) -> Iterator[str]:
 
 
 def _unknown_procedure(nodes: Nodes) -> Iterator[str]:
-    # A batch may begin with a procedure's bare name: SAVEPOINT a, and many a misspelt verb.
+    # A batch may begin with a bare procedure name: SAVEPOINT a and many misspelt verbs parse as calls.
     for call in _of(nodes, "ExecutableProcedureReference"):
         if (name := _procedure(call)) not in _PROCEDURES:
             yield f"no procedure {name}"
 
 
-#: By the server's number; the settings have none of their own.
+#: By the server's error number; settings have no such number.
 RULES: Mapping[str, Callable[[Nodes], Iterator[str]]] = {
     "1003": _for_update,
     "1047": _conflicting_hints,

@@ -1,8 +1,8 @@
-"""The process that has the .NET runtime in it: ``python -m lab.tsql.scriptdom FOLDER``.
+"""The process that hosts the .NET runtime: ``python -m lab.tsql.scriptdom FOLDER``.
 
-A line of standard input is a list of texts, as JSON; the line that answers is a list of what is
-wrong with each.  A separate process, for a runtime brings threads and signal handlers that the
-other tests, which fork and count, must not meet.
+A line of standard input is a JSON list of texts; the answer is a line with a list of the errors in each
+text.  The process is separate because the runtime starts threads and signal handlers, which would
+disturb the other tests: they fork, and count threads.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 from lab.tsql.rules import broken
 
-# What is where in the folder.
+# The files' places in the folder.
 ASSEMBLY = "mssqlcli/mssqltoolsservice/bin/Microsoft.SqlServer.TransactSql.ScriptDom.dll"
 DOTNET = "dotnetcore2/bin"
 RUNTIME_CONFIG = "runtimeconfig.json"
 
 
 class Parser:
-    """The parsers of SQL Server 2016 and 2019, and a visitor of the trees that they make."""
+    """The parsers of SQL Server 2016 and 2019, and a visitor for their syntax trees."""
 
     def __init__(self, folder: Path) -> None:
         pythonnet, clr_loader = map(importlib.import_module, ("pythonnet", "clr_loader"))
@@ -36,7 +36,7 @@ class Parser:
         self._visitor = _visitor(script_dom.TSqlConcreteFragmentVisitor)
 
     def check(self, text: str) -> dict[str, list[str]]:
-        """Return what the parser refuses; if nothing, what the server would refuse all the same."""
+        """Return the parser's errors; if it finds none, the errors that the server would find."""
         nodes, errors = self._parse(text)
         return {"syntax": errors, "rules": [] if errors else list(broken(nodes, self._parse))}
 
@@ -51,23 +51,23 @@ class Parser:
 
 
 def _visitor(base: Any) -> Any:
-    class Visitor(base):  # type: ignore[misc]  # a class of .NET
-        """Writes down every node of the tree, a parent before its children."""
+    class Visitor(base):  # type: ignore[misc]  # a .NET class
+        """Records every node of the tree, parents before children."""
 
-        __namespace__ = "Doclock"  # makes it a class of .NET too
+        __namespace__ = "Doclock"  # makes it a .NET class too
 
         def __init__(self) -> None:
             super().__init__()
             self.seen: list[Any] = []
 
-        def Visit(self, node: Any) -> None:  # noqa: N802  # overrides one for each class of nodes
+        def Visit(self, node: Any) -> None:  # noqa: N802  # overrides a method for each class of nodes
             self.seen.append(node)
 
     return Visitor
 
 
 def main() -> None:
-    """Answer until there are no more questions."""
+    """Answer until standard input ends."""
     parser = Parser(Path(sys.argv[1]).resolve())
     for line in sys.stdin:
         print(json.dumps([parser.check(text) for text in json.loads(line)]), flush=True)

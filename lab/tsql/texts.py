@@ -1,4 +1,4 @@
-"""Statements out of the golden files, and their parameters spelt as the server gets to see them."""
+"""Statements from the golden files, with parameters spelt as the server receives them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
 
-#: A statement begins with one of these, at the beginning of a line.
+#: A statement starts with one of these, at the start of a line.
 VERBS = frozenset(
     {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "SET", "DECLARE", "EXEC", "IF", "SAVE"}
     | {"COMMIT", "ROLLBACK"}
 )
-#: What a driver does by a method.
+#: Actions that a driver performs by a method.
 METHODS = frozenset({"(commit)", "(rollback)", "(autocommit)", "(back to the pool)"})
-_END = re.compile(r";$|  -- ")  # behind a statement stand its parameters
+_END = re.compile(r";$|  -- ")  # the parameters follow the statement
 _PLACE = re.compile(
     r"(?P<keep>'(?:[^']|'')*'|--.*)|__\[POSTCOMPILE_\w+\]|(?P<name>\[[^\]]*\])|\?|%\(\w+\)s"
 )
 
 
 class Statement(NamedTuple):
-    """A statement, and the line of its file that it begins in."""
+    """A statement, and the line of its file where it begins."""
 
     line: int
     text: str
 
 
 def statements(golden: str) -> Iterator[Statement]:
-    """Cut a golden file; every line that is no comment and no method is in one statement."""
+    """Split a golden file: every line except comments and methods belongs to one statement."""
     begun, lines = 0, list[str]()
     for number, line in enumerate([*golden.splitlines(), ""], 1):
         stops = not line or line.startswith("--") or line in METHODS
@@ -47,7 +47,7 @@ def _begins(line: str, before: list[str]) -> bool:
 
 
 def with_parameters(text: str) -> str:
-    """Write @P1, @P2, as the driver does, for the marks that SQLAlchemy gives to it."""
+    """Replace SQLAlchemy's parameter marks with @P1, @P2, as the driver does."""
     numbers = count(1)
 
     def spell(match: re.Match[str]) -> str:

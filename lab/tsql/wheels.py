@@ -1,4 +1,4 @@
-"""The parser and its runtime, out of two wheels, unpacked once into the cache folder."""
+"""The parser and its runtime, from two wheels, unpacked once into the cache folder."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _FRAMEWORK = {"name": "Microsoft.NETCore.App", "version": "3.1.0"}
 
 
 def unpacked() -> Path:
-    """Return the folder that has the parser, downloaded if it is not there yet.
+    """Return the folder with the parser; download it if it is missing.
 
-    :raises UnavailableError: it cannot be had, or not be run, on this machine; or is not wanted.
+    :raises UnavailableError: this machine cannot get or run it, or does not want it.
     """
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         msg = "the wheel dotnetcore2 has a runtime for Linux on x86_64 alone"

@@ -1,6 +1,6 @@
 """``python -m lab.versions [COMPONENT...]``: run the essential tests, and write the results.
 
-The results of the components that are not named stay as they are.
+The results of all other components stay unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAMES = (*COMPONENTS, free_threaded.NAME)
 
 
 def main() -> int:
-    """Run the components that are named, or all; return the exit status."""
+    """Run the named components, or all; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m lab.versions", description=__doc__)
     parser.add_argument("components", nargs="*", metavar="COMPONENT", help=" ".join(_NAMES))
     parser.add_argument("--jobs", type=int, default=2, help="so many at the same time (2)")
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def _run(name: str) -> bool:
-    """Run a component and write its result; return whether all went well."""
+    """Run a component and write its result; return whether all tests passed."""
     try:
         is_component = name in COMPONENTS
         result = run_component(COMPONENTS[name]) if is_component else free_threaded.run_all()

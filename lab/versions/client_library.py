@@ -1,4 +1,4 @@
-"""MariaDB's client library, for the drivers that PyPI has as sources alone: mysqlclient and mariadb."""
+"""MariaDB's client library, for drivers that PyPI offers only as source: mysqlclient and mariadb."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DRIVERS = frozenset({"mysqlclient", "mariadb"})
 
 
 def run_variables() -> dict[str, str]:
-    """Return the environment variables with which it finds its plugins, such as MySQL's authentication."""
+    """Return the environment variables that let it find its plugins, such as MySQL's authentication."""
     (plugins,) = _library().glob("usr/lib/*/libmariadb3/plugin")
     return {"MARIADB_PLUGIN_DIR": str(plugins)}
 
@@ -20,11 +20,11 @@ def _library() -> Path:
 
 
 def build_variables() -> dict[str, str]:
-    """Return the environment variables with which pip builds them on Debian's packages, unpacked."""
+    """Return the environment variables that let pip build them on Debian's unpacked packages."""
     root = _library()
     (library,) = root.glob("usr/lib/*/libmariadb.so.3")
     found, headers = library.parent, root / "usr/include/mariadb"
-    links = f"-Wl,-rpath,{found}"  # to find it again when they run
+    links = f"-Wl,-rpath,{found}"  # to find the library at run time
     return {
         "MARIADB_CONFIG": str(root / "usr/bin/mariadb_config"),
         "MYSQLCLIENT_CFLAGS": f"-I{headers}",

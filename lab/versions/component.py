@@ -1,4 +1,4 @@
-"""Component: a version of a server, driver, SQLAlchemy, SQLite or Python, and what it is tested with."""
+"""Component: one version of a server, driver, SQLAlchemy, SQLite or Python, and its test environment."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from lab.versions.essentials import ESSENTIALS
 class Component:
     """The subject of a row of docs/versions-tested.md.
 
-    :ivar name: also the name of its file in ``results``.
+    :ivar name: also names its file in ``results``.
     :ivar product: PostgreSQL, psycopg, Python and so on.
-    :ivar server: of lab/servers; None for SQLite.
+    :ivar server: a server from lab/servers; None for SQLite.
     :ivar python: a version; None for the Python of this run.
-    :ivar requirements: what pip installs in addition to, or instead of, the newest packages.
-    :ivar package: its version is the component's; None for the server, SQLite or Python.
-    :ivar driver: in the URL, in place of SQLAlchemy's name of the default one.
+    :ivar requirements: packages for pip, in addition to or instead of the newest ones.
+    :ivar package: the package whose version is the component's; None for the server, SQLite or Python.
+    :ivar driver: the driver in the URL; None for SQLAlchemy's default.
     :ivar async_driver: replaces the drivers of tests/integration/asyncio.
-    :ivar sqlite: the Debian suite whose SQLite library is used.
+    :ivar sqlite: the Debian suite that provides the SQLite library.
     :ivar tests: files and folders.
     """
 

@@ -14,7 +14,7 @@ NEWEST: Mapping[str, str] = {
     "mysql": "mysql-9.7",
     "mariadb": "mariadb-11.8",
 }
-"""The servers that drivers are tested on."""
+"""The servers that the drivers are tested on."""
 
 PRODUCTS: Mapping[str, str] = {
     "postgresql": "PostgreSQL",
@@ -43,7 +43,7 @@ def _driver(
 
     :param package: its name on PyPI.
     :param extra: as in ``[binary]``.
-    :param oldest_python: the Python of the oldest version, where it has no wheels for newer ones.
+    :param oldest_python: the Python for the oldest version, if it has no wheels for newer ones.
     """
     tests = ASYNCIO if async_driver else OTHER_DRIVER if driver else ESSENTIALS
     for age, requirement in (("oldest", f"=={oldest}"), ("newest", "")):
@@ -78,13 +78,13 @@ def _drivers() -> Iterator[Component]:
     yield from _driver("aiosqlite", "sqlite", "0.19", async_driver="aiosqlite")
 
 
-#: The oldest SQLAlchemy that we support, and the oldest for a driver where it is newer: SQLAlchemy supports
-#: MySQL Connector/Python again since 2.0.39, and its isolation level AUTOCOMMIT since 2.0.40.
+#: The oldest supported SQLAlchemy, or a newer one if a driver needs it: SQLAlchemy supports MySQL
+#: Connector/Python again since 2.0.39, and its isolation level AUTOCOMMIT since 2.0.40.
 _OLDEST, _OLDEST_WITH = "2.0.0", {"mysql-connector-python": "2.0.40"}
 
 
 def _crossed() -> Iterator[Component]:
-    """Yield each driver with the oldest SQLAlchemy; its newest has the newest one."""
+    """Yield each driver with the oldest SQLAlchemy; the newest driver gets the newest."""
     for one in _drivers():
         if one.name.endswith("-newest"):
             name = one.name.removesuffix("-newest")

@@ -1,4 +1,4 @@
-"""The Python and the packages of a component: a separate virtual environment, kept in the cache folder."""
+"""A component's Python and packages: a separate virtual environment, kept in the cache folder."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from lab.versions.client_library import DRIVERS, build_variables
 
 _ROOT = Path(__file__).resolve().parents[2]
 
-#: What the essential tests need, and all drivers that pip installs from wheels.
+#: The packages that the essential tests need, and all drivers that pip installs from wheels.
 PACKAGES = (
     *("SQLAlchemy[asyncio]", "tenacity", "alembic", "rich"),
     *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "networkx"),
     *("psycopg[binary]", "psycopg2-binary", "pg8000", "asyncpg"),
     *("PyMySQL[rsa]", "aiomysql", "aiosqlite"),
 )
-#: Pythons that are unpacked where none is installed.
+#: Pythons to unpack if none is installed.
 _UNPACKED = ("3.14",)
 _OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def environment(python: str | None, requirements: tuple[str, ...]) -> Path:
-    """Return the program of a Python that has these packages, and the others at their newest.
+    """Return the path of a Python that has these packages, and the newest versions of all others.
 
-    :raises UnavailableError: there is no such Python, or pip cannot install a package.
+    :raises UnavailableError: this Python does not exist, or pip cannot install a package.
     """
     wanted = tuple(sorted({*_without(requirements), *requirements}))
     version = python or _OWN
@@ -67,13 +67,13 @@ def _make(version: str, requirements: tuple[str, ...], home: Path) -> None:
     pip = ["env", *(f"{name}={value}" for name, value in variables.items())]
     pip += [sys.executable, "-m", "pip", "--python", str(program), "install", "--quiet"]
     if variables:
-        pip += ["--no-cache-dir"]  # a wheel that was built for another folder would not find it
+        pip += ["--no-cache-dir"]  # a wheel built for another folder would not find the library
     with progress(lambda: "pip installs"):
         run([*pip, "--disable-pip-version-check", *requirements], seconds=1800)
 
 
 def _installed(version: str) -> Path | None:
-    """Return the interpreter of this version that is installed here."""
+    """Return the installed interpreter of this version."""
     if version == _OWN:
         return Path(sys.executable).resolve()
     reported = subprocess.run(

@@ -1,4 +1,4 @@
-"""The essential tests: what a user of a lock relies on first, in a minute for each component."""
+"""The essential tests: the lock features that users rely on first, in a minute for each component."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INTEGRATION: Mapping[str, tuple[str, ...]] = {
 
 
 def _files(folders: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """Yield the one file of each name, in its folder or below; with none or two, the import fails."""
+    """Yield the one file with each name, in its folder or below; fail at import unless there is exactly one."""
     for folder, names in folders.items():
         for name in names:
             (path,) = (_ROOT / "tests" / "integration" / folder).rglob(f"test_{name}.py")
@@ -32,14 +32,14 @@ def _files(folders: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
 
 ESSENTIALS = tuple(_files(_INTEGRATION))
 
-#: For another driver than the default one, which alone has a pipeline, and the options of these engines.
+#: For a driver other than the default, which alone has a pipeline and these engine options.
 OTHER_DRIVER = tuple(
     _files(
         {name: _INTEGRATION[name] for name in _INTEGRATION if name not in ("pipeline", "doctor")}
     )
 )
 
-#: For a driver that only asyncio has.
+#: For a driver that supports only asyncio.
 ASYNCIO = (
     *_files({"asyncio": _INTEGRATION["asyncio"]}),
     *_files({"claims": ("batch", "leaving"), "timeouts": ("engines",)}),

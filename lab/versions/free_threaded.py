@@ -1,9 +1,9 @@
-"""``make versions ARGS=python-free-threaded``: the stress of eight threads and the unit tests, without a GIL.
+"""``make versions ARGS=python-free-threaded``: the eight-thread stress and the unit tests, without a GIL.
 
-The interpreter is that of ``SA_DOCLOCK_TEST_FREE_THREADED``, or ``python3.14t`` or ``python3.13t`` on PATH;
-else it is built from the sources of Debian, in four minutes, which needs a C compiler and the headers of
-OpenSSL, SQLite and libffi.  Extension modules that switch the GIL on again are left out, greenlet and with
-it asyncio among them; a test that finds the GIL on fails.
+The interpreter is ``SA_DOCLOCK_TEST_FREE_THREADED``, or ``python3.14t`` or ``python3.13t`` on PATH.
+Otherwise it is built from Debian's sources in four minutes, which needs a C compiler and the headers of
+OpenSSL, SQLite and libffi.  Extension modules that enable the GIL again are left out, among them greenlet
+and so asyncio; a test that finds the GIL enabled fails.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ VARIABLE = "SA_DOCLOCK_TEST_FREE_THREADED"
 _ROOT = Path(__file__).resolve().parents[2]
 _PROGRAMS = ("python3.14t", "python3.13t")
 _SUITE, _SOURCE = "trixie", "python3.13"
-#: Not wanted, and slow to build or in need of more headers.
+#: Not wanted, and slow to build or dependent on more headers.
 _LEFT_OUT = "_tkinter _curses _curses_panel _dbm _gdbm nis readline _lzma"
-#: None of them switches the GIL on.  psycopg is the one in pure Python.
+#: None of them enables the GIL.  psycopg is the pure-Python version.
 _PACKAGES = (
     *("SQLAlchemy", "tenacity", "alembic", "typer", "rich", "opentelemetry-sdk"),
     *("psycopg", "pg8000", "PyMySQL"),
@@ -41,8 +41,8 @@ _STRESS = "tests/reliability/stress/test_threads.py"
 _UNIT = (
     "tests/unit",
     "audit/tests",
-    "--ignore=audit/tests/seeded",  # on servers
-    # Of asyncio, which needs greenlet; or of sources, types and extras, which no thread changes.
+    "--ignore=audit/tests/seeded",  # needs servers
+    # These need greenlet for asyncio, or test sources, types and extras, which threads do not affect.
     *(
         f"--ignore=tests/unit/test_{name}.py"
         for name in (
@@ -51,15 +51,15 @@ _UNIT = (
         )
     ),
     *("-k", "not asynchronous and not task", "-m", "not exhaustive"),
-    # Engines in memory, which a later collection of garbage closes.
+    # These leave engines in memory, which a later garbage collection closes.
     *("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning"),
 )
 
 
 def interpreter() -> Path:
-    """Return a free-threaded Python, built where there is none.
+    """Return a free-threaded Python; build one if it is missing.
 
-    :raises UnavailableError: it cannot be built here.
+    :raises UnavailableError: the build is not possible here.
     """
     named = os.environ.get(VARIABLE) or next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if named is not None:
@@ -69,7 +69,7 @@ def interpreter() -> Path:
 
 
 def _build(home: Path) -> None:
-    """Build it, and leave what was installed; it finds its library wherever the folder is."""
+    """Build it, and keep only the installation; it finds its library wherever the folder is."""
     if not shutil.which("cc"):
         msg = "a free-threaded Python is built by a C compiler, and there is none"
         raise UnavailableError(msg)
@@ -87,7 +87,7 @@ def _build(home: Path) -> None:
 
 
 def _environment(python: Path) -> Path:
-    """Return the Python of a separate environment, with the packages."""
+    """Return the Python of a separate environment that has the packages."""
     version = run([str(python), "-c", "import sys; print(sys.version)"]).split()[0]
     home = cached(f"free-threaded-{version}", lambda home: _install(python, home))
     return home / "bin" / "python"
@@ -102,15 +102,15 @@ def _install(python: Path, home: Path) -> None:
 
 
 def _install_checkout(python: Path) -> None:
-    """Have the environment find both distributions, and the plugin of pytest, in this checkout."""
+    """Make both distributions and the pytest plugin of this checkout importable in the environment."""
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
     run([*pip, "--editable", str(_ROOT), "--editable", str(_ROOT / "audit")], seconds=1800)
 
 
 def run_all() -> Result:
-    """Run the stress on SQLite and PostgreSQL and the unit tests.
+    """Run the stress on SQLite and PostgreSQL, and the unit tests.
 
-    :raises UnavailableError: the Python or the server cannot be had here.
+    :raises UnavailableError: the Python or the server is not available here.
     """
     python = _environment(interpreter())
     _install_checkout(python)

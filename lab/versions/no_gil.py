@@ -1,6 +1,6 @@
-"""A plugin of pytest: each test ends without a GIL, which an extension module may switch on.
+"""A pytest plugin: checks that each test ends without a GIL, which an extension module may enable.
 
-greenlet would; a test that imports it is skipped.
+greenlet would enable it; a test that imports greenlet is skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A plugin of pytest: what tests use of SQLAlchemy, and its first releases of 2.0 do not have yet."""
+"""A pytest plugin: adds SQLAlchemy features that tests use, and that the first 2.0 releases lack."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def _add(session: Any, get_one: Any) -> None:
     session.get_one, session.reset = get_one, session.close
 
 
-if not hasattr(Session, "get_one"):  # this and reset() since 2.0.22
+if not hasattr(Session, "get_one"):  # added, with reset(), in 2.0.22
     _add(Session, _get_one)
     _add(AsyncSession, _get_one_async)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """Skip a test of a lock that the error itself says this SQLAlchemy is too old for."""
+    """Skip a test of a lock if the error itself says that this SQLAlchemy is too old."""
     try:
         return (yield)
     except LockNotSupported as error:

@@ -1,7 +1,7 @@
-"""Result: what came of the tests of a component; one file in ``results`` for each.
+"""Result: the outcome of a component's tests; one file in ``results`` for each.
 
-The table has a row for each file, whoever has written it: a run that ``make versions`` cannot do, such
-as that of a Python built from its sources, calls :func:`save` with its own name.
+The table has a row for each file, whoever wrote it.  A run that ``make versions`` cannot do, such as that
+of a Python built from source, calls :func:`save` with its own name.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _FOLDER = Path(__file__).with_name("results")
 class Result:
     """The last run of a component.
 
-    :ivar version: as it says itself, as in ``14.23``.
-    :ivar tested_with: the others: server, driver, SQLAlchemy, Python.
+    :ivar version: as the component reports it, such as ``14.23``.
+    :ivar tested_with: the other versions: server, driver, SQLAlchemy, Python.
     :ivar date: in ISO format.
-    :ivar skipped: how many tests, by the reason.
+    :ivar skipped: the number of skipped tests by reason.
     """
 
     component: str
@@ -35,12 +35,12 @@ class Result:
 
     @property
     def tests(self) -> int:
-        """The number of all of them."""
+        """The number of all tests."""
         return self.passed + self.failed + sum(self.skipped.values())
 
 
 def save(result: Result) -> None:
-    """Write the result over that of an earlier run."""
+    """Save the result in place of an earlier run's."""
     text = json.dumps(asdict(result), indent=2) + "\n"
     (_FOLDER / f"{result.component}.json").write_text(text, encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The run of a component: its server, its environment, pytest, and what that says."""
+"""Runs a component: starts its server and environment, runs pytest, and reads the result."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ for name in sys.argv[1:]:
         pass
 print(json.dumps(found))
 """
-#: The driver of each database where the component names none.
+#: The driver of each database, if the component names none.
 _DRIVERS = {"postgresql": "psycopg", "mysql": "PyMySQL", "mariadb": "PyMySQL"}
 _OPTIONS = ("-q", "--tb=short", "-p", "no:cacheprovider", "-p", "lab.versions.older_sqlalchemy")
-_WITH_RESULTS = (0, 1)  # exit statuses of pytest: all passed, some failed
-#: Of drivers and servers that are older than the Python.
+_WITH_RESULTS = (0, 1)  # pytest's exit statuses if all tests passed, or some failed
+#: Warnings from drivers and servers that are older than the Python.
 _NO_ERRORS = ("-W", "ignore::DeprecationWarning", "-W", "ignore::ResourceWarning")
 
 
 def run_component(component: Component) -> Result:
     """Run the essential tests on a component.
 
-    :raises UnavailableError: the server, the Python or a package cannot be had here.
+    :raises UnavailableError: the server, the Python or a package is not available here.
     """
     python = environment(component.python, component.requirements)
     with _server(component) as server, tempfile.TemporaryDirectory() as scratch:
@@ -90,11 +90,10 @@ def _server(component: Component) -> Iterator[Server | None]:
 
 
 def _variables(component: Component, server: Server | None) -> dict[str, str]:
-    """Return the environment variables of the test run."""
     found = {"SA_DOCLOCK_TEST_REQUIRE": component.database}
     if server is not None:
         url = sa.make_url(server.url)
-        if component.driver is not None:  # its own parameters are not for another driver
+        if component.driver is not None:  # the parameters fit only the default driver
             name = f"{url.get_backend_name()}+{component.driver}"
             url = url.set(drivername=name, query={})
         found[url_variable(component.database)] = url.render_as_string(hide_password=False)
@@ -114,7 +113,7 @@ def _variables(component: Component, server: Server | None) -> dict[str, str]:
 def _versions(
     component: Component, python: Path, server: Server | None, variables: dict[str, str]
 ) -> dict[str, str]:
-    """Return the versions of the component and of all that it has run with."""
+    """Return the versions of the component and of its test environment."""
     driver = component.package or _DRIVERS.get(component.database, "")
     names = list(dict.fromkeys(["SQLAlchemy", driver or "SQLAlchemy"]))
     reported = subprocess.run(
@@ -133,7 +132,7 @@ def _versions(
 
 
 def counted(report: Path, log: Path) -> tuple[int, dict[str, int], int]:
-    """Return how many tests have passed, were skipped by their reasons, and have failed."""
+    """Return the number of passed tests, the skipped tests by reason, and the number of failed tests."""
     if not report.exists():
         raise RuntimeError(log.read_text(encoding="utf-8"))
     passed, failed, skipped = 0, 0, Counter[str]()

@@ -1,4 +1,4 @@
-"""The table of docs/versions-tested.md, and the column of the README's table."""
+"""The table in docs/versions-tested.md, and the column in the README's table."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Iterator
 
 from lab.versions.result import Result, load
 
-#: In the order of the table; others follow by their names.
+#: In the order of the table; others follow by name.
 _PRODUCTS = (
     *("PostgreSQL", "MySQL", "MariaDB", "SQLite"),
     *("psycopg", "psycopg2-binary", "pg8000", "asyncpg"),
     *("PyMySQL", "mysqlclient", "mysql-connector-python", "mariadb", "aiomysql", "asyncmy"),
     *("aiosqlite", "SQLAlchemy", "Python"),
 )
-#: Products whose first number alone is a release with new features.
+#: Products for which the first number alone identifies a feature release.
 _ONE_NUMBER = ("PostgreSQL",)
 
 
 def release_of(result: Result) -> tuple[int, ...]:
-    """Return the numbers of the version that make a release: 18 of 18.4, 10.11 of 10.11.14."""
+    """Return the version numbers that identify a release: 18 of 18.4, 10.11 of 10.11.14."""
     numbers = tuple(map(int, re.findall(r"\d+", result.version)))
     return numbers[:1] if result.product in _ONE_NUMBER else numbers[:2]
 
 
 def releases(product: str) -> list[tuple[int, ...]]:
-    """Return the releases of a product that were run without a failure, the oldest first."""
+    """Return the releases of a product that ran without a failure, the oldest first."""
     found = (one for one in load().values() if one.product == product and not one.failed)
     return sorted({release_of(one) for one in found})
 
 
 def in_words(product: str) -> str:
-    """Return these releases as the README tells them: ``12 to 18``, or ``8.0, 8.4``."""
+    """Return these releases as the README shows them: ``12 to 18``, or ``8.0, 8.4``."""
     found = releases(product)
     texts = [".".join(map(str, one)) for one in found]
     numbers = [one[0] for one in found]

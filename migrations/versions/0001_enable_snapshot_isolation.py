@@ -1,6 +1,6 @@
-"""Allow snapshot transactions on SQL Server; nothing on any other database.
+"""Allow snapshot transactions on SQL Server; do nothing on any other database.
 
-To run it as part of your own history, copy this file into your versions directory and set
+To run it in your own migration history, copy this file into your versions directory and set
 down_revision to your head.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from alembic import op
 
-import sa_doclock.alembic  # noqa: F401  # gives op its two operations
+import sa_doclock.alembic  # noqa: F401  # adds two operations to op
 
 revision = "sa_doclock_0001"
 down_revision = None
@@ -22,5 +22,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forbid them again; SharedRead and SnapshotRead then fail with error 3952."""
+    """Disallow them; SharedRead and SnapshotRead then fail with error 3952."""
     op.disable_snapshot_isolation()  # type: ignore[attr-defined]

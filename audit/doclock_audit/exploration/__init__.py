@@ -1,4 +1,4 @@
-"""explore(): two functions in all orders of their statements, on the real database."""
+"""explore(): runs two functions in all orders of their statements, on the real database."""
 
 from .explorer import explore
 from .result import Exploration, Failure

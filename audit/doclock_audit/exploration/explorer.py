@@ -1,4 +1,4 @@
-"""explore(): two functions in all orders of their statements, one run after another."""
+"""explore(): runs two functions in all orders of their statements, one order after another."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ def explore(
 ) -> Exploration:
     """Run two functions repeatedly, each time with another order of their statements.
 
-    All orders run, except those that cannot differ from one that did: the order of two statements
-    does not matter if they only read, or have no table and row in common.  The server reports who
-    waits for a lock, so its real locks decide which orders are possible.
+    All orders run, except orders that cannot differ from an earlier one: the order of two statements
+    does not matter if they only read, or share no table and row.  The server reports who waits for a
+    lock, so its real locks decide which orders are possible.
 
-    Each function is first called once alone, after ``before()``; an error of this call is raised.
-    Errors in a run, such as a deadlock, are outcomes of the functions, not failures, unless the
-    invariant says so.
+    First, each function runs once alone, after ``before()``; an error in this call is raised.
+    Errors in a later run, such as a deadlock, are outcomes of the functions.  They are failures only
+    if the invariant says so.
 
-    Statements of other threads, of processes and of the driver's own connections are not scheduled,
-    and the result says so.
+    explore() does not schedule statements from other threads, other processes or raw driver
+    connections.  The result reports them.
 
     Example::
 
@@ -92,20 +92,21 @@ def explore(
 
         explore(add_one, add_one, before=before, invariant=both_are_counted).check()
 
-    :param first: a function or coroutine function without arguments, which opens its own session;
-        so is ``second``.  Functions run in a thread each, coroutines in a separate event loop.
+    :param first: a function or coroutine function without arguments that opens its own session.
+        Functions run in a thread each, coroutines in a separate event loop.  The same holds for
+        ``second``.
     :param before: resets the data before each run, and commits.
     :param invariant: raises AssertionError, or returns a false value other than None, if the data
         are wrong after a run.  If it takes two arguments, they are the two outcomes, each with
         ``value`` and ``error``; it may raise their errors too.
     :param orders: the largest number of orders to run.
-    :param order: run only this order, the ``order`` of a failure.
-    :param reduce: False: also run orders that seem to be equal, for programs whose statements use
-        tables that they do not name, through a view, a function or a trigger.
-    :param patience: seconds after which a function that does nothing in the database is assumed to
-        wait for the other one in this process, for a mutex or a connection.
-    :param timeout: seconds after which it is an error that a run has not ended.
-    :param progress: called with a line of text every five seconds; by default the line goes to the
+    :param order: run only this order, taken from the ``order`` of a failure.
+    :param reduce: False: also run orders that seem equal.  Use it if statements access tables that
+        they do not name, through a view, a function or a trigger.
+    :param patience: if a function sends nothing to the database for this many seconds, explore()
+        assumes that it waits for the other function in this process, for a mutex or a connection.
+    :param timeout: seconds after which a run that has not ended is an error.
+    :param progress: called with a line of text every five seconds; by default the line goes to
         standard error.
     :raises TimeoutError: a run did not end.
     :raises RuntimeError: the invariant itself failed, with an error other than AssertionError.
@@ -114,7 +115,7 @@ def explore(
     check_functions(first=first, second=second, before=before)
     check_function("invariant", invariant, "of the two outcomes, or without arguments")
     if order is not None and not set(order) <= {"1", "2"}:
-        raise ValueError(f'order must consist of 1 and 2, as "1221", not {order!r}')
+        raise ValueError(f'order must consist of 1 and 2, such as "1221", not {order!r}')
     if orders < 1:
         raise ValueError(f"orders must be at least 1, not {orders!r}")
     explorer = Explorer(
@@ -138,7 +139,7 @@ def explore(
 class Explorer:
     """Runs the orders of two functions.
 
-    :param every_step: steps that cannot matter to the other function wait for their turn too.
+    :param every_step: let even steps that cannot affect the other function wait for their turn.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class Explorer:
         self._call_function = partial(self._connections.run, self._loop)
         self._waits = Waits(self._loop.run_function, patience)
         self._runs = self._waited = self._retried = 0
-        self._repeats: dict[int, int] = {}  # of each function alone
+        self._repeats: dict[int, int] = {}  # for each function alone
         self._failures: list[Failure] = []
         self._reasons: dict[str, None] = {}  # each once, in order
 
@@ -180,7 +181,7 @@ class Explorer:
             yield
 
     def run_alone(self) -> None:
-        """Call each function alone, which fills the caches of the program and of SQLAlchemy."""
+        """Call each function alone, to fill the caches of the program and of SQLAlchemy."""
         for number, function in zip((FIRST, SECOND), self._functions, strict=True):
             self._loop.call(self._before)
             participant = Participant(number, self._unseen)
@@ -194,7 +195,7 @@ class Explorer:
         self._engines.ask(self._waits.servers.ask)
 
     def run_all(self, orders: int, search: Search) -> None:
-        """Run the orders that the search asks for, up to a number."""
+        """Run the orders that the search requests, up to a limit."""
         while True:
             forced, steps = self._run(partial(_by_search, search))
             _note(search, steps)
@@ -215,10 +216,10 @@ class Explorer:
                 return
 
     def _check_relation(self) -> None:
-        """Run once more, with the functions in turn, and check that only the expected waits occur.
+        """Run once more, one function after the other, and check that only the expected waits occur.
 
-        If the table of conflicts is right, this order equals an earlier one.  If every order was
-        run, there is nothing to check.
+        If the table of conflicts is right, this order equals an earlier one.  If every order already ran,
+        there is nothing to check.
         """
         if self._every_step:
             return
@@ -231,12 +232,12 @@ class Explorer:
             self._reasons[f"an order that seemed equal to another one failed; {_RUN_ALL}"] = None
 
     def run_one(self, order: str) -> None:
-        """Run one order."""
-        self._reasons["one order was asked for"] = None
+        """Run this order."""
+        self._reasons["only one order was requested"] = None
         self._run(partial(_by_order, order))
 
     def result(self) -> Exploration:
-        """Return what was found."""
+        """Return the findings."""
         unseen = self._unseen.reasons()
         reasons = "; ".join([*unseen, *self._reasons, *sorted(self._waits.unforced)])
         return Exploration(
@@ -269,7 +270,7 @@ class Explorer:
             step = scheduler.surprise
             self._reasons[
                 f"{short_sql(step.statement)!r} in {short_line(step.line)} waited for a statement "
-                f"with which it seems to have nothing in common; {_RUN_ALL}"
+                f"that seemed to share no table or row with it; {_RUN_ALL}"
             ] = None
         self._count(scheduler, outcomes)
         self._judge(scheduler, outcomes)
@@ -294,9 +295,9 @@ class Explorer:
             of_function = any(raised is one.error for one in outcomes)
             if not isinstance(raised, AssertionError) and not of_function:
                 raise RuntimeError(
-                    f'the invariant failed after order "{order}" with {type(raised).__name__}: {raised}. It says '
-                    "nothing about the two functions: an invariant raises AssertionError, or returns False, where "
-                    "the data are wrong; the error of an outcome may come out of it too"
+                    f'the invariant failed after order "{order}" with {type(raised).__name__}: {raised}. This says '
+                    "nothing about the two functions. If the data are wrong, the invariant must raise "
+                    "AssertionError or return False; it may also raise the error of an outcome"
                 ) from raised
             held, error = False, raised
         if held is None or held:
@@ -325,7 +326,7 @@ def _in_turn(ready: dict[int, Step], chosen: Sequence[Step]) -> int:
 
 
 def _by_order(order: str, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-    """Return the function that an order names; at its end, any that can run."""
+    """Return the function that the order names; after the order's end, any function that can run."""
     turn = len(chosen)
     if turn >= len(order):
         return next(iter(ready))

@@ -1,4 +1,4 @@
-"""The accesses of one statement, from SQLAlchemy's compiled form and from its text."""
+"""The rows and tables that one statement accesses, from SQLAlchemy's compiled form and its text."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _SHARED: Final = re.compile(
 
 
 def modes_of_tables(statement: str, read: Mode) -> list[tuple[str, Mode]]:
-    """Return each table that the statement names, as often as it does, with its use.
+    """Return each table that the statement names, once for each mention, with its use.
 
-    The names of functions and CTEs can be among them: then more statements conflict than necessary.
+    Names of functions and CTEs can be among them.  Then more statements conflict than necessary.
 
     :param read: the mode of a plain read.
     """
@@ -89,7 +89,7 @@ class _Place:
 
 
 def table_name(token: str) -> str:
-    """Return the name alone, without schema and quotes, in lower case."""
+    """Return the bare name in lower case, without schema and quotes."""
     return token.rpartition(".")[2].strip(' \t\n"`[]').lower()
 
 
@@ -106,18 +106,18 @@ _LEVEL: Final = re.compile(
     r"\bISOLATION\s+LEVEL\s+(READ\s+\w+|REPEATABLE\s+READ|SERIALIZABLE|SNAPSHOT)", re.IGNORECASE
 )
 _BEGIN_FOR_WRITES: Final = re.compile(r"\s*BEGIN\s+(IMMEDIATE|EXCLUSIVE)", re.IGNORECASE)
-# Keys of other types can be equal in the database and different in Python.
+# Keys of other types can be equal in the database but different in Python.
 _COMPARABLE: Final = frozenset({int, UUID})
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The way in which a transaction reads.
+    """The reads of a transaction: their locks, and the versions that they see.
 
     :ivar whole_database: every lock covers the whole database, as on SQLite.
     :ivar passes_writers: a plain read neither waits for a writer nor sees it before its commit.
-    :ivar one_snapshot: all plain reads may see the moment of the first statement.
-    :ivar views: the names that stand for other tables.
+    :ivar one_snapshot: all plain reads might see the moment of the first statement.
+    :ivar views: names that stand for other tables.
     """
 
     whole_database: bool = False
@@ -132,7 +132,7 @@ class Reading:
 
 
 def level_set_by(statement: str) -> str | None:
-    """Return the isolation level that a statement sets; ``""``: it may set an unknown one."""
+    """Return the isolation level that a statement sets; ``""``: it might set an unknown one."""
     if _SETS_LEVEL.search(statement) is None:
         return None
     found = _LEVEL.search(statement)
@@ -140,7 +140,7 @@ def level_set_by(statement: str) -> str | None:
 
 
 def accesses_of(statement: str, context: Any, reading: Reading) -> Accesses:
-    """Return the accesses of a statement that is about to be sent, as far as the order can matter.
+    """Return the accesses of a statement about to be sent, as far as the order can matter.
 
     :param context: SQLAlchemy's execution context.
     """
@@ -164,8 +164,8 @@ def accesses_of(statement: str, context: Any, reading: Reading) -> Accesses:
 def _without_tables(statement: str) -> Accesses:
     """Return the accesses of a query that names no table: a function can do anything.
 
-    Only the library's named locks affect others, not its questions, such as the transaction's
-    number.
+    Of the library's own queries only named locks affect others; reading the transaction's number, for
+    example, does not.
     """
     text = _NOT_CODE.sub(" ", statement)
     if _LOCK_FUNCTION.search(text):
@@ -212,7 +212,7 @@ def _on_rows(modes: Sequence[tuple[str, Mode]], context: Any) -> Iterator[Access
 
 
 def _through_foreign_keys(context: Any) -> Iterator[Access]:
-    """Yield the tables that the server itself reads or changes for foreign keys."""
+    """Yield the tables that the server reads or changes to enforce foreign keys."""
     table = _written_table(context)
     if table is None:
         return
@@ -221,7 +221,7 @@ def _through_foreign_keys(context: Any) -> Iterator[Access]:
         if context.isinsert or (context.isupdate and key.parent.key in named):
             yield Access(Mode.SHARE, table_name(key.column.table.name))
     if context.isdelete or (context.isupdate and named & {*table.primary_key.columns.keys()}):
-        for other in table.metadata.tables.values():  # whose rows may be deleted with these
+        for other in table.metadata.tables.values():  # whose rows a cascade may delete
             if any(key.references(table) for key in other.foreign_keys):
                 yield Access(Mode.WRITE, table_name(other.name))
 
@@ -264,7 +264,7 @@ def equalities(where: Any) -> Iterator[tuple[Column[Any], BindParameter[Any]]]:
     elif isinstance(where, BinaryExpression) and where.operator is operators.eq:
         column, value = where.left, where.right
         if isinstance(column, Column) and isinstance(value, BindParameter):
-            # An ORM statement has a copy of the table's column.
+            # An ORM statement contains a copy of the table's column.
             yield column.table.columns.get(column.key, column), value
 
 

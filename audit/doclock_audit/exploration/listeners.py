@@ -1,4 +1,4 @@
-"""SQLAlchemy's events as the steps of the two functions, and the isolation levels of their engines."""
+"""Turns SQLAlchemy's events into steps of the two functions, and finds the isolation levels of their engines."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _MANY_SNAPSHOTS: Final = frozenset({"READ UNCOMMITTED", "READ COMMITTED", AUTOCO
 
 @dataclass(frozen=True)
 class _Known:
-    """The facts about one engine.
+    """Facts about one engine.
 
-    :ivar level: of its transactions; None: unknown.
-    :ivar strategy: our dialect, or None.
+    :ivar level: the isolation level of its transactions; None: unknown.
+    :ivar strategy: sa_doclock's dialect, or None.
     :ivar views: the names of the views.
     """
 
@@ -64,10 +64,10 @@ _UNKNOWN: Final = _Known()
 
 
 class EnginesSeen:
-    """The engines, each with the facts that were asked once, on a separate connection.
+    """Engines and their facts, each queried once on a separate connection.
 
-    A program may create an engine for each call.  One that was not asked is like the others with
-    its URL and default level, if those are all alike.
+    A program may create an engine for each call.  An engine that was not queried gets the facts of the
+    others with its URL and default level, if those agree.
     """
 
     def __init__(self) -> None:
@@ -76,12 +76,12 @@ class EnginesSeen:
         self._alike: dict[Hashable, _Known] = {}
 
     def add(self, connection: Connection) -> None:
-        """Note that a function uses the engine of this connection."""
+        """Note that a function uses this connection's engine."""
         if connection.engine not in self._known:
             self._to_ask.setdefault(connection.engine, _looks_of(connection))
 
     def ask(self, run: Callable[[Engine, Callable[[], Any]], Any]) -> None:
-        """Ask each engine in use.
+        """Query each engine in use.
 
         :param run: calls a function that uses an engine.
         """
@@ -117,7 +117,7 @@ class EnginesSeen:
         return strategy.status.in_transaction(connection)
 
     def is_deadlock(self, connection: Connection, error: BaseException) -> bool:
-        """Return whether a driver's error is that of a deadlock."""
+        """Return whether a driver's error reports a deadlock."""
         strategy = self._of(connection).strategy
         if strategy is None:
             return False
@@ -125,7 +125,7 @@ class EnginesSeen:
         return strategy.errors.meaning(met).error is DeadlockDetected
 
     def reading(self, connection: Connection, level: str | None) -> Reading:
-        """Return the way in which a transaction on this connection reads.
+        """Return how a transaction on this connection reads.
 
         :param level: the level that a statement of the transaction set, or None.
         """
@@ -141,9 +141,9 @@ class EnginesSeen:
 
 
 def _looks_of(connection: Connection) -> Hashable:
-    """Return the facts that distinguish engines without a statement."""
+    """Return facts that distinguish engines without sending a statement."""
     driver: Any = connection.connection.dbapi_connection
-    getter = getattr(driver, "get_autocommit", None)  # of MySQL's drivers
+    getter = getattr(driver, "get_autocommit", None)  # MySQL's drivers have it
     autocommit = getter() if getter else getattr(driver, "autocommit", None)
     known = autocommit if isinstance(autocommit, int) else None
     return connection.engine.url, connection.default_isolation_level, known
@@ -172,7 +172,7 @@ _SHOWN_CHARACTERS: Final = 60
 class Listeners:
     """Listens to all engines of the process, for the functions of one exploration.
 
-    :ivar turns: grants the turns; None: nobody waits, and only the engines are noted.
+    :ivar turns: grants the turns; None: no function waits, and only the engines are noted.
     """
 
     def __init__(self, engines: EnginesSeen, unseen: Unseen) -> None:
@@ -180,7 +180,7 @@ class Listeners:
         self.turns: Scheduler | None = None
 
     def listening(self) -> AbstractContextManager[None]:
-        """Listen in a block."""
+        """Listen in the block."""
         commit, rollback = partial(self._end, COMMIT), partial(self._end, ROLLBACK)
         return listening(
             (Engine, "before_cursor_execute", self._before_statement),
@@ -282,7 +282,7 @@ class Listeners:
         step = Step(participant.number, statement, "", transaction.number)
         ended = transaction.ended()
         if self._engines.in_transaction(connection) is False and participant.step is not None:
-            participant.step.accesses |= ended  # in a pipeline, its statement includes COMMIT
+            participant.step.accesses |= ended  # in a pipeline, the step includes COMMIT
         else:
             step.used = step.accesses = ended
         self._go(participant, connection, step)

@@ -1,5 +1,5 @@
-"""The result of an exploration: its failures, each with an anomaly and a timeline, and its
-completeness.
+"""The result of an exploration: its failures, each with an anomaly and a timeline, and whether it
+is complete.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _READS: Final = frozenset({Mode.SNAPSHOT_READ, Mode.READ, Mode.SHARE, Mode.LOCK}
 
 
 class _Use(NamedTuple):
-    """A row that a function has read or written.
+    """A row that a function read or wrote.
 
-    :ivar at: when in the run it was read, or when others could first see the write.
+    :ivar at: when the function read the row, or when others could first see the write.
     """
 
     at: int
@@ -55,7 +55,7 @@ class _Work:
 
 
 def kind_of(steps: Sequence[Step], outcomes: Iterable[Outcome]) -> str:
-    """Return the kind of anomaly of a run, by its steps in the order in which they were sent."""
+    """Return the anomaly of a run, from its steps in the order of sending."""
     errors = [one.error for one in outcomes if one.error is not None]
     is_deadlock = any(isinstance(one, DeadlockDetected) for one in errors)
     if is_deadlock or any(step.is_deadlock for step in steps):
@@ -85,13 +85,13 @@ def _work_of(function: int, steps: Sequence[Step]) -> _Work:
             for access in step.rows:
                 if access.mode in _READS:
                     work.reads.append(_Use(at, access))
-                elif seen_at is not None:  # others could see it
+                elif seen_at is not None:  # others could see the write
                     work.writes.append(_Use(seen_at, access))
     return work
 
 
 def _loses(one: _Work, other: _Work) -> bool:
-    """Return whether one function overwrote a change that the other made after it had read the row."""
+    """Return whether one function overwrote a change that the other made after the first read the row."""
     return any(
         read.at < theirs.at < write.at
         for write in one.writes
@@ -105,7 +105,7 @@ def _loses(one: _Work, other: _Work) -> bool:
 def _sides(one: _Work, other: _Work) -> set[bool]:
     """Return whether one function read, before its commit, rows that the other one wrote.
 
-    Contains both answers if it read some before and some after, and none if it read none.
+    The set contains both answers if it read some before and some after, and is empty if it read none.
     """
     return {
         read.at < write.at
@@ -116,9 +116,9 @@ def _sides(one: _Work, other: _Work) -> set[bool]:
 
 
 def repeats(steps: Sequence[Step]) -> int:
-    """Return how often a function met an error of the database, or began a transaction again.
+    """Return how often a function got a database error or restarted a transaction.
 
-    It began again if a rolled-back transaction is followed by one with the same first statement.
+    A restart is a rolled-back transaction followed by one with the same first statement.
     """
     found = sum(step.error is not None for step in steps)
     first: dict[int, str] = {}  # by transaction
@@ -140,13 +140,12 @@ _SHOWN: Final = 3
 class Failure:
     """One order of the statements after which the invariant did not hold.
 
-    :ivar order: the argument ``order=`` of :func:`explore` that runs it again: ``"1221"`` for a
-        turn of the first function, two of the second, and one of the first.
-    :ivar anomaly: ``"lost update"`` (both wrote a row, and one of them had read it before the
-        other's commit), ``"write skew"`` (each read a row before the other changed it, and they
-        wrote different rows), ``"read skew"`` (one read some rows before the other's commit, and
-        some after it), ``"deadlock"``, ``"error"`` (a function raised another error), or ``"not
-        known"``.
+    :ivar order: pass it as ``order=`` to :func:`explore` to run this order again.  ``"1221"`` means
+        one turn of the first function, two of the second, and one of the first.
+    :ivar anomaly: ``"lost update"`` (both wrote a row, and one of them read it before the other's
+        commit), ``"write skew"`` (each read a row before the other changed it, and they wrote
+        different rows), ``"read skew"`` (one read some rows before the other's commit, and some after
+        it), ``"deadlock"``, ``"error"`` (a function raised another error), or ``"not known"``.
     :ivar timeline: the run as a table of two columns.
     :ivar outcomes: the results or errors of the two functions.
     :ivar error: the exception of the invariant; None if it returned a false value.
@@ -170,20 +169,20 @@ class Failure:
 class Exploration:
     """The findings of :func:`explore`.
 
-    An invariant that holds in every order means little if the functions never conflict.  ``waited``
-    and ``retried`` show whether they exclude each other, or are right because they try again; if
-    both are 0, they never conflict.
+    An invariant that holds in every order proves little if the functions never conflict.  ``waited``
+    and ``retried`` show whether they exclude each other, or succeed because they retry.  If both are
+    0, the functions never conflict.
 
     :ivar runs: the number of orders that ran.
-    :ivar complete: True if every order of the statements ran, except those that cannot differ from
-        one that did.
-    :ivar failures: the orders after which the invariant did not hold, the first one first.
+    :ivar complete: True if every order of the statements ran, except orders that cannot differ from
+        one that ran.
+    :ivar failures: the orders after which the invariant did not hold, in the order of running.
     :ivar incomplete_because: the reasons why not every order ran; empty if ``complete`` is True.
-    :ivar unseen: the reasons among these that concern statements that were not seen or not
-        scheduled.
-    :ivar waited: the number of orders in which a function waited for the other one.
-    :ivar retried: the number of orders in which a function met an error of the database, or rolled
-        back, tried again, and returned.
+    :ivar unseen: the subset of these reasons that concerns statements that explore() did not see or
+        did not schedule.
+    :ivar waited: the number of orders in which one function waited for the other.
+    :ivar retried: the number of orders in which a function got a database error or rolled back,
+        tried again, and returned.
     """
 
     runs: int
@@ -195,20 +194,20 @@ class Exploration:
     retried: int = 0
 
     def check(self, *, allow_unseen: bool = False) -> None:
-        """Raise an error if there is a failure, with the timelines of the first three.
+        """Raise an error if there is a failure, with the first three timelines.
 
-        Without a failure, a RuntimeWarning says if not every order ran.
+        Without a failure, a RuntimeWarning reports that not every order ran.
 
-        :param allow_unseen: True: statements that were not seen only cause a warning.
-        :raises AssertionError: the invariant did not hold, or statements were not seen, so that
-            nothing was proved.
+        :param allow_unseen: True: unseen statements cause only a warning.
+        :raises AssertionError: the invariant did not hold, or explore() missed statements and so proved
+            nothing.
         """
         if self.failures:
             raise AssertionError(str(self)) from self.failures[0].error
         if self.unseen and not allow_unseen:
             raise AssertionError(
-                f"explore() does not see all that the functions do: {self.unseen}. Change this, or accept "
-                "it with check(allow_unseen=True)"
+                f"explore() does not see all statements of the functions: {self.unseen}. Change the functions, "
+                "or accept it with check(allow_unseen=True)"
             )
         if not self.complete:
             warnings.warn(str(self), RuntimeWarning, stacklevel=2)
@@ -218,7 +217,7 @@ class Exploration:
         failed = len(self.failures)
         head = f"the invariant did not hold in {failed} of {self.runs} orders ({every})"
         if self.waited or self.retried:
-            head += f"; one waited for the other in {self.waited} of them, and tried again in {self.retried}"
+            head += f"; a function waited for the other in {self.waited} of them, and tried again in {self.retried}"
         else:
             head += "; they never waited for each other, and never tried again"
         shown = "\n\n".join(
@@ -233,7 +232,7 @@ _ENDS: Final = frozenset({COMMIT, ROLLBACK})
 
 
 def timeline_of(events: Sequence[tuple[str, Step]], outcomes: tuple[Outcome, Outcome]) -> str:
-    """Return the table."""
+    """Return the steps as a table of two columns, with the outcomes at the end."""
     lines = [_row(*_NAMES.values()), _row("-" * _WIDTH, "-" * _WIDTH)]
     waited = {id(step) for kind, step in events if kind == WAITS}
     for kind, step in events:
@@ -251,7 +250,7 @@ def _cell(kind: str, step: Step, *, waited: bool) -> list[str]:
     if kind == GOES_ON:
         return [f"  goes on: {short_sql(step.statement)}", *_seen(step)]
     if not step.used and step.statement not in _ENDS:
-        return []  # a setting, a savepoint
+        return []  # a setting or a savepoint
     where = short_line(step.line)
     lines = [where] if where else []
     values = [f"  with {step.values}"] if step.values else []

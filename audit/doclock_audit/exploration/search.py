@@ -1,10 +1,10 @@
-"""The search over the orders of two functions' steps: each order that differs, once.
+"""Searches the orders of two functions' steps, and runs each distinct order once.
 
-It is dynamic partial order reduction with sleep sets (Flanagan and Godefroid 2005; Abdulla and
-others 2014), for two processes.  A run is a sequence of points; at each, one function takes one
-step. After a run, each pair of conflicting steps that no other step keeps in this order adds a
-point at which the other function goes first.  A step that waits for a lock counts where it was
-sent.
+It uses dynamic partial order reduction with sleep sets (Flanagan and Godefroid 2005; Abdulla and
+others 2014), for two processes.  A run is a sequence of points; at each point, one function takes one
+step.  After a run, the search looks for pairs of conflicting steps whose order no other step
+enforces.  Each such pair adds a point at which the other function goes first.  A step that waits for
+a lock counts at the point where it was sent.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from sa_doclock.testing.scheduling import FIRST, SECOND, Accesses, Diverged, con
 class Point:
     """One decision of a run.
 
-    :ivar steps: the functions that could run, with the accesses of the next step of each.
-    :ivar chosen: the one that did.
-    :ivar todo: those still to be tried here.
-    :ivar tried: those already tried, with the accesses of their steps.
-    :ivar asleep: those whose step was tried before, with nothing in between that could matter to
-        it.
+    :ivar steps: the functions that could run, each with the accesses of its next step.
+    :ivar chosen: the function that ran.
+    :ivar todo: functions still to be tried here.
+    :ivar tried: functions already tried, with the accesses of their steps.
+    :ivar asleep: functions whose step was tried before, when nothing since then could affect it.
     :ivar label: the text of the step, which must be the same in the next run.
     """
 
@@ -37,9 +36,9 @@ class Point:
 
 
 class Search:
-    """The orders that were run, and those still to run.
+    """The orders that ran, and the orders still to run.
 
-    :param reduce: skip the orders that cannot differ from another one; otherwise run each.
+    :param reduce: skip orders that cannot differ from another one; False: run each order.
     """
 
     def __init__(self, *, reduce: bool = True) -> None:
@@ -62,7 +61,7 @@ class Search:
     def choose(self, depth: int, steps: Mapping[int, Accesses], labels: Mapping[int, str]) -> int:
         """Return the function that runs at this point of the run.
 
-        :raises Diverged: the one whose turn it is cannot run, or has another statement than before.
+        :raises Diverged: the next function cannot run, or sends another statement than before.
         """
         if depth < self._forced:
             return self._chosen_before(self._points[depth], steps, labels)
@@ -99,12 +98,12 @@ class Search:
         return point.chosen
 
     def note(self, depth: int, accesses: Accesses) -> None:
-        """Note the accesses of the step that was chosen at this point, now that it has run."""
+        """Note the accesses of the step at this point, after it ran."""
         point = self._points[depth]
         point.tried[point.chosen] = accesses
 
     def end(self) -> None:
-        """Search the finished run for orders that must be tried."""
+        """Search the finished run for orders to try."""
         if not self._reduce:
             return
         for before, function in races(self._points):
@@ -121,16 +120,16 @@ class Search:
 
 
 def races(points: Sequence[Point]) -> list[tuple[int, int]]:
-    """Return the points whose step conflicts with a later one that could have come before it.
+    """Return the points whose step conflicts with a later step that could have come first.
 
-    :returns: the point, and the function of the later step.
+    :returns: each point, with the function of the later step.
     """
     found = []
     known: dict[int, int] = {FIRST: -1, SECOND: -1}  # the other function's last step before it
     for index, point in enumerate(points):
         function, accesses = point.chosen, point.tried[point.chosen]
         for woken in set(point.steps) - set(points[index - 1].steps if index else point.steps):
-            known[woken] = index - 1  # it waited for the step before
+            known[woken] = index - 1  # it waited for the previous step
         for earlier in range(index - 1, known[function], -1):
             before = points[earlier]
             if before.chosen != function and conflict(before.tried[before.chosen], accesses):

@@ -1,4 +1,4 @@
-"""The work of the two functions that no order was forced on: threads, processes, separate connections."""
+"""Finds work of the two functions that explore() cannot order: threads, processes, separate connections."""
 
 from __future__ import annotations
 
@@ -44,22 +44,23 @@ _PROCESS_EVENTS: Final = frozenset(
 _CONNECT_EVENTS: Final = frozenset({"sqlite3.connect"})
 _WATCHED: Final = _PROCESS_EVENTS | _CONNECT_EVENTS
 _TO_DRIVER: Final = frozenset({"cursor", "driver_connection", "dbapi_connection", "raw_connection"})
-_CALLS: Final = 2  # functions between the one that sends a statement and the driver
-# Threads: two that begin at once add two hooks, which record the same reason once.
+_CALLS: Final = 2  # functions between the sender of a statement and the driver
+# Threads: two that begin at once may add two hooks; both record the same reason once.
 _hooked: list[bool] = []
 
 
 class Unseen(Observer):
     """Records the unseen work of the two functions.
 
-    :ivar watches: a function runs, so that a statement of neither function comes from a helper.
+    :ivar watches: True while a function runs.  A statement of neither function then comes from a
+        helper thread.
     """
 
     def __init__(self) -> None:
         self.watches = False
-        self._reasons: dict[str, str] = {}  # by kind: the first of each
+        self._reasons: dict[str, str] = {}  # by kind; keeps the first of each
         self._reaches_driver: dict[CodeType, bool] = {}
-        self._ran: dict[int, bool] = {}  # by function: whether an order has a statement of it
+        self._ran: dict[int, bool] = {}  # by function: whether explore() saw a statement of it
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -76,7 +77,7 @@ class Unseen(Observer):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch while the functions run."""
+        """Watch in the block, while the functions run."""
         self.watches = True
         try:
             yield
@@ -84,21 +85,21 @@ class Unseen(Observer):
             self.watches = False
 
     def reasons(self) -> list[str]:
-        """Return why an order may have gone unseen, in words."""
+        """Return sentences that say why explore() might have missed an order."""
         blind = [_NAMES[number] for number, seen in sorted(self._ran.items()) if not seen]
         no_statement = (
-            f"no statement of {' and '.join(blind)} was seen on a table: the work is done out of sight, as in "
-            "another process or by a driver's own connection, or there is none"
+            f"no statement of {' and '.join(blind)} was seen on a table: the work happens in another "
+            "process or on a raw driver connection, or there is none"
         )
         return [*([no_statement] if blind else ()), *self._reasons.values()]
 
     def note_run(self, participant: Participant) -> None:
-        """Note whether a statement of this function was seen in the order that has ended."""
+        """Note whether the finished order contains a statement of this function."""
         number = participant.number
         self._ran[number] = self._ran.get(number, False) or participant.was_seen
 
     def note_statement(self, statement: str) -> None:
-        """Note a statement that belongs to neither function, unless it is the kit's own."""
+        """Note a statement that neither function sent, unless the kit itself sent it."""
         if self.watches and not is_kit_asking.get():
             name = threading.current_thread().name
             self._note(
@@ -112,8 +113,8 @@ class Unseen(Observer):
         who = _NAMES[step.function]
         self._note(
             "parallel",
-            f"{who} sends statements in several threads or tasks at once, as {short_sql(step.statement)!r}"
-            f"{_at_line(step.line)}, whose order is not forced",
+            f"{who} sends statements in several threads or tasks at once, such as {short_sql(step.statement)!r}"
+            f"{_at_line(step.line)}; explore() cannot order them",
         )
 
     def note_shared(self, step: Step) -> None:
@@ -121,16 +122,16 @@ class Unseen(Observer):
         self._note(
             "shared",
             f"both functions use one connection{_at_line(step.line)}, and so one transaction, in which nothing "
-            "conflicts: bind the sessions to the engine, and use no StaticPool",
+            "conflicts: bind the sessions to the engine, and do not use StaticPool",
         )
 
     def note_step(self, participant: Participant) -> None:
-        """Note if a function uses the driver's connection on the way to this statement."""
+        """Note if a function uses the driver's connection before this statement."""
         of_program = False
         for frame in frames():
             if is_of_library(frame):
                 if of_program and not is_of_sqlalchemy(frame):
-                    return  # explore()'s caller is not part of it
+                    return  # explore()'s caller is not part of the function
                 continue
             of_program, code = True, frame.f_code
             if code not in self._reaches_driver:
@@ -139,11 +140,11 @@ class Unseen(Observer):
                 self.note_raw(participant, f"{code.co_filename}:{frame.f_lineno}")
 
     def note_raw(self, participant: Participant, line: str | None) -> None:
-        """Note a connection of the driver without a Connection of SQLAlchemy."""
+        """Note a driver connection without a SQLAlchemy Connection."""
         who = _NAMES[participant.number]
         self._note(
             "raw",
-            f"{who} uses a raw connection{_at_line(line)}, whose statements are not seen",
+            f"{who} uses a raw connection{_at_line(line)}; explore() does not see its statements",
         )
 
     def note_audit_event(self, participant: Participant, event: str) -> None:
@@ -152,7 +153,7 @@ class Unseen(Observer):
             who = _NAMES[participant.number]
             self._note(
                 "process",
-                f"{who} starts another process{_at_line()}, whose statements are not seen",
+                f"{who} starts another process{_at_line()}; explore() does not see its statements",
             )
         elif not any(map(is_of_sqlalchemy, frames())):
             self.note_raw(participant, line_of_program())
@@ -160,7 +161,7 @@ class Unseen(Observer):
     def _note(self, kind: str, reason: str) -> None:
         self._reasons.setdefault(kind, reason)
 
-    # A pooled connection without a Connection is the program's own.
+    # Only the program itself checks out a pooled connection without a Connection.
 
     def _on_checkout(self, _connection: object, record: ConnectionPoolEntry, _: object) -> None:
         participant: Participant | None = current_participant.get()
@@ -178,7 +179,7 @@ class Unseen(Observer):
 
 
 def _reaches_driver(code: CodeType, names: Mapping[str, Any], calls: int) -> bool:
-    """Return whether a function, or one that it calls in its module, uses the driver."""
+    """Return whether a function, or a function of its module that it calls, uses the driver."""
     if not _TO_DRIVER.isdisjoint(code.co_names):
         return True
     called = (getattr(names.get(name), "__code__", None) for name in code.co_names if calls)

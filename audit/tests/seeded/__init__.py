@@ -1,1 +1,1 @@
-"""audit(), on programs that are wrong and on programs that are right."""
+"""Runs audit() on programs that lack locks, and on correct programs."""

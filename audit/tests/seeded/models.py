@@ -18,7 +18,7 @@ class Article(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     title: Mapped[str] = mapped_column(String(50), default="")
     views: Mapped[int] = mapped_column(default=0)
-    __mapper_args__ = {"eager_defaults": True}  # noqa: RUF012  # as SQLAlchemy's pages have it
+    __mapper_args__ = {"eager_defaults": True}  # noqa: RUF012  # as SQLAlchemy's documentation writes it
 
 
 class Job(Base):
@@ -52,7 +52,7 @@ class Page(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     text: Mapped[str] = mapped_column(String(200), default="")
     version: Mapped[int] = mapped_column(default=1)
-    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012  # as SQLAlchemy's pages have it
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012  # as SQLAlchemy's documentation writes it
 
 
 class Order(Base):
@@ -111,7 +111,7 @@ class SchemaVersion(Base):
     __tablename__ = "audited_schema_version"
     id: Mapped[int] = mapped_column(
         primary_key=True, autoincrement=False, default=1
-    )  # the only one
+    )  # a singleton row
     number: Mapped[int]
 
 

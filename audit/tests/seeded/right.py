@@ -1,4 +1,4 @@
-"""Programs that need no other lock than they have, as public code has them."""
+"""Programs that need no further lock, written as public code is."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def compare_and_set(engine: Engine) -> None:
 
 
 def a_queue_that_skips_what_others_hold(engine: Engine) -> None:
-    for order in (Job.id, Job.id.desc()):  # nobody waits, so no order can deadlock
+    for order in (Job.id, Job.id.desc()):  # no session waits, so no order can deadlock
         query = select(Job).where(Job.status.like("new%")).order_by(order)
         with Session(engine) as session, session.begin():
             for job in session.scalars(query.with_for_update(skip_locked=True)):
@@ -65,7 +65,7 @@ def the_header_is_always_locked_first(engine: Engine) -> None:
         order = session.get_one(Order, 1, with_for_update=True)
         order.lines.append(Line(price=5))
         order.total = sum(line.price for line in order.lines)
-    for backwards in (False, True):  # their order does not matter: the header excludes others
+    for backwards in (False, True):  # the header excludes others, so the order is free
         with Session(engine) as session, session.begin():
             order = session.get_one(Order, 1, with_for_update=True)
             for line in sorted(order.lines, key=lambda one: one.id, reverse=backwards):
@@ -182,7 +182,7 @@ def serializable(engine: Engine) -> None:
         session.commit()
 
 
-# A condition that only decides whether the same value is written.
+# The condition only decides whether to write the same value.
 
 
 def a_person_who_is_active_no_more(engine: Engine) -> None:
@@ -300,7 +300,7 @@ def locked_by_core_on_the_connection_of_a_session(engine: Engine) -> None:
 
 def locked_by_text(engine: Engine) -> None:
     if engine.dialect.name == "sqlite":
-        return  # its grammar has no FOR UPDATE
+        return  # SQLite's grammar has no FOR UPDATE
     with Session(engine) as session, session.begin():
         session.scalars(select(Article)).all()
         session.execute(text("SELECT id FROM audited_stock WHERE id = 1 FOR UPDATE"))
@@ -343,7 +343,7 @@ def another_attribute_with_another_name(engine: Engine) -> None:
         session.execute(update(Wallet).where(Wallet.id == 1).values(cents=cents))
 
 
-# Rows that are inserted because of what was read.
+# Rows inserted because of rows that were read.
 
 
 def found_by_a_unique_column(engine: Engine) -> None:
@@ -407,7 +407,7 @@ def what_is_not_there_yet(engine: Engine) -> None:
 def looked_at_in_another_function(engine: Engine) -> None:
     def has_errors(session: Session, course: int) -> bool:
         bookings = session.scalars(select(Booking).where(Booking.course_id == course)).all()
-        print(f"{len(bookings)} bookings")  # and nothing else is made of them
+        print(f"{len(bookings)} bookings")  # the program uses them for nothing else
         return course < 0
 
     with Session(engine) as session, session.begin():
@@ -416,7 +416,7 @@ def looked_at_in_another_function(engine: Engine) -> None:
         session.add(Booking(course_id=1, person="ann"))
 
 
-# What the database keeps out, and what is no look for the row.
+# Inserts that the database prevents, and reads that do not look for the row.
 
 
 def the_missing_of_a_unique_column(engine: Engine) -> None:
@@ -522,7 +522,7 @@ def a_function_that_says_that_it_is_known(engine: Engine) -> None:
 
     with Session(engine) as session, session.begin():
         if not is_unknown(session):
-            session.add(Person(email=""))  # a second row is meant
+            session.add(Person(email=""))  # the program wants a second row
 
 
 def a_dictionary_of_new_values(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""Every wrong program has its finding, and no right one has an error."""
+"""Every wrong program gets its finding, and no right program gets an error."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ Program = Callable[..., None]
 _LEVEL = {name: {"isolation_level": "READ COMMITTED"} for name in ("mysql", "mariadb")}
 
 
-#: What only the meaning of the program can tell.
+#: Findings that depend on the purpose of the program.
 _POSSIBLE: Mapping[Program, AbstractSet[str]] = {
     right.a_form_that_replaces_what_was_there: {"lost-update"},
     right.a_log_whose_rows_have_no_sum: {"detail-without-header"},
-    right.refreshed_in_part_by_the_lock: {"stale-after-lock"},  # of the other columns
+    right.refreshed_in_part_by_the_lock: {"stale-after-lock"},  # on the other columns
     **dict.fromkeys(
         (
             *(right.a_person_who_is_active_no_more, right.a_phone_that_replaces_another),
@@ -59,7 +59,7 @@ _POSSIBLE: Mapping[Program, AbstractSet[str]] = {
 }
 
 
-#: The first statement writes, which locks an SQLite file before it reads.
+#: The first statement writes: it locks an SQLite file before reading it.
 _BEHIND_A_WRITE: Final = (
     *(wrong.max_plus_one_by_the_insert, wrong.max_plus_one_by_a_value_of_an_object),
     *(wrong.max_plus_one_by_a_text_that_inserts, wrong.check_then_insert_where_not_exists),
@@ -92,7 +92,7 @@ def engine(database: Database, kept: KeptTables) -> Engine:
 
 @pytest.fixture
 def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """A second passes when it is called, and no time else: a busy machine is no long hold."""
+    """Make a second pass at each call, and only then: a busy machine must not look like a long hold."""
     passed = [0.0]
 
     def later() -> None:
@@ -133,7 +133,7 @@ def test_a_wrong_program_has_its_finding(
     assert others <= dropped(database), found.report()
 
 
-#: Each with a number that is 1 if the two have excluded each other.
+#: Each returns 1 if the two programs excluded each other.
 _PROOFS: Final = (
     (wrong.max_plus_one_by_the_insert, select(func.count()).where(Booking.number == 2)),
     (wrong.check_then_insert_where_not_exists, select(func.count()).where(Booking.person == "ann")),
@@ -162,13 +162,13 @@ def test_a_statement_that_reads_and_inserts_is_a_race_but_on_sqlite(
 
 
 def dropped(database: Database) -> set[str]:
-    """SQLite has no row locks: there, FOR UPDATE is without effect, and that is an error."""
+    """SQLite has no row locks: FOR UPDATE has no effect there, which is an error."""
     return {"lock-without-effect"} if database.name == "sqlite" else set()
 
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Event:
-    """It is set when the audit has seen a transaction wait under a line that waits for it."""
+    """An event that is set once the audit has seen a transaction wait under its line."""
     found = Event()
     note = Watched.note_waiting
 
@@ -190,7 +190,7 @@ def test_the_line_under_which_a_transaction_waits(engine: Engine, seen: Event) -
     (finding,) = found.findings
     assert (finding.code, finding.severity) == ("idle-transaction", "warning")
     assert finding.sites == (f"{wrong.__file__}:{line_of('charge()', wrong, 1)}",)
-    # What called the test is not the program, as a script that runs pytest.
+    # The caller of the test, such as a script that runs pytest, does not belong to the program.
     assert finding.callers == (f"{__file__}:{line_of('# the caller', sys.modules[__name__])}",)
 
 
@@ -240,7 +240,7 @@ def test_a_right_program_has_no_error(
 
 
 def besides_holds(found: Audit) -> list[AuditFinding]:
-    """Return the findings that do not go by the time of a busy machine."""
+    """Return the findings that do not depend on the speed of the machine."""
     return [one for one in found.findings if one.code != "long-hold"]
 
 

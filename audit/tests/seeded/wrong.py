@@ -1,4 +1,4 @@
-"""Programs that lose updates, read stale rows, deadlock or make others wait, as public code has them.
+"""Programs that lose updates, read stale rows, deadlock or make others wait, written as public code is.
 
 Each function is one program; its name begins with the code of the finding.
 """
@@ -46,7 +46,7 @@ def lost_update_of_a_job_that_two_workers_take(engine: Engine) -> None:
 
 
 class _Accounts:
-    """A repository: the line that reads is not where the value is set, nor where it is stored."""
+    """A repository: the program reads, sets and stores the value on different lines."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -165,7 +165,7 @@ def long_hold_while_a_card_is_charged(engine: Engine, charge: Callable[[], objec
         order.total = 0
 
 
-# A lock that has ended excuses nothing.
+# A lock that ended protects nothing.
 
 
 def lost_update_after_the_commit_that_ends_the_lock(engine: Engine) -> None:
@@ -200,7 +200,7 @@ def lost_update_of_what_was_read_before_the_lock(engine: Engine) -> None:
         stock.quantity -= 1
 
 
-# Every way to write.
+# All ways to write.
 
 
 def lost_update_by_a_list_of_keys(engine: Engine) -> None:
@@ -293,7 +293,7 @@ def lost_update_of_rows_that_are_taken_apart(engine: Engine) -> None:
         connection.execute(change, left)
 
 
-# A value that only the first may write.
+# A value that only the first transaction may write.
 
 
 def lost_update_of_a_seat_that_two_take(engine: Engine) -> None:
@@ -308,14 +308,14 @@ def lost_update_of_a_seat_that_two_take(engine: Engine) -> None:
 
 def lost_update_of_the_highest_bid(engine: Engine) -> None:
     def bid(article: Article, amount: int) -> None:
-        if amount > article.views:  # noqa: PLR1730  # as public code has it
+        if amount > article.views:  # noqa: PLR1730  # as public code writes it
             article.views = amount
 
     with Session(engine) as session, session.begin():
         bid(session.get_one(Article, 1), 7)
 
 
-# Rows that are inserted because of what was read.
+# Rows inserted because of rows that were read.
 
 
 def check_then_insert_of_a_member(engine: Engine) -> None:
@@ -425,7 +425,7 @@ def _idle_transaction_while_a_card_is_charged(engine: Engine, charge: Callable[[
         charge()
 
 
-# Texts that the driver gets as they are.
+# Texts that reach the driver unchanged.
 
 
 def _marker(engine: Engine) -> str:
@@ -480,7 +480,7 @@ def check_then_insert_by_the_driver(engine: Engine) -> None:
             )
 
 
-# Those of a list that are not there yet.
+# Missing items of a list.
 
 _EMAILS: Final = ("a@example.org", "b@example.org")
 
@@ -607,7 +607,7 @@ def lost_update_by_dictionaries_that_a_loop_changes(engine: Engine) -> None:
         session.execute(update(Stock), rows)
 
 
-# Rows that one statement reads and inserts.
+# Rows that one statement both reads and inserts.
 
 
 def _next_number() -> Any:
@@ -661,7 +661,7 @@ def check_then_insert_after_an_update_of_no_row(engine: Engine) -> None:
             session.add(Person(email="new@example.org", phone="123"))
 
 
-# Other ways to ask whether a row is there.
+# Other ways to check whether a row exists.
 
 
 def check_then_insert_by_exists(engine: Engine) -> None:
@@ -671,7 +671,7 @@ def check_then_insert_by_exists(engine: Engine) -> None:
 
 
 def _is_free(session: Session, email: str) -> bool:
-    if session.query(Person).filter_by(email=email).count() > 0:  # noqa: SIM103  # as public code has it
+    if session.query(Person).filter_by(email=email).count() > 0:  # noqa: SIM103  # as public code writes it
         return False
     return True
 

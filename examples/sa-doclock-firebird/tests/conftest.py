@@ -1,7 +1,7 @@
-"""The engine that the suite of sa_doclock asks for.
+"""The engine that sa_doclock's dialect suite requires.
 
 ``SA_DOCLOCK_TEST_FIREBIRD_URL`` names the server; ``make firebird`` in the repository starts one.
-Without it the tests are skipped; ``SA_DOCLOCK_TEST_REQUIRE=firebird`` makes that an error.
+Without the variable the tests are skipped; ``SA_DOCLOCK_TEST_REQUIRE=firebird`` makes that an error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def firebird_url() -> str:
         pytest.skip(reason)
     client = sa.make_url(url).query.get("fb_client_library")
     if isinstance(client, str):
-        # Of an unpacked package: what it needs is beside it, on no path of the loader.
+        # For an unpacked package: its libraries are beside it, outside the loader's paths.
         for library in Path(client).parent.glob("libtommath.so.1"):
             ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
     return url
@@ -41,8 +41,8 @@ def firebird_url() -> str:
 def engine(firebird_url: str) -> Iterator[sa.Engine]:
     """Return an engine whose transactions are READ COMMITTED, as on most databases.
 
-    The driver's default is SNAPSHOT, where Firebird refuses the second writer of a row: programs
-    without locks would fail there, rather than lose updates.
+    The driver's default is SNAPSHOT, in which Firebird refuses the second writer of a row.  Programs without
+    locks would fail there instead of losing updates.
     """
     engine = sa.create_engine(firebird_url, pool_size=20)
 

@@ -1,3 +1,3 @@
-"""The suite of sa_doclock for dialects, on Firebird."""
+"""Runs sa_doclock's dialect suite on Firebird."""
 
 from sa_doclock.testing.dialect_suite import *  # noqa: F403

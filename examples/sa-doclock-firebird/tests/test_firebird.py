@@ -1,4 +1,4 @@
-"""The facts about Firebird that its strategy relies on, each seen on the server."""
+"""The Firebird behaviour that the strategy relies on, tested on the server."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_transaction_in_snapshot_cannot_lock(
         with pytest.raises(WrongIsolation, match="REPEATABLE READ"):
             lock_order(session, FOR_UPDATE)
     with LockingSession(engine) as session:
-        assert lock_order(session, FOR_UPDATE) == 3  # the lock opens its transaction itself
+        assert lock_order(session, FOR_UPDATE) == 3  # the lock itself opens its transaction
     engine.dispose()
 
 

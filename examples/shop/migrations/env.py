@@ -1,4 +1,4 @@
-"""The migrations run on the engine of the shop."""
+"""Runs the migrations on the shop's engine."""
 
 from alembic import context
 from shop.database import engine

@@ -1,1 +1,1 @@
-"""A shop: orders, stock, payments, invoices without gaps, and mails."""
+"""A shop: orders, stock, payments, gapless invoice numbers, and mails."""

@@ -1,4 +1,4 @@
-"""The HTTP interface.  Each request may be sent again after a lost connection."""
+"""The HTTP interface.  A client may send each request again after a lost connection."""
 
 from datetime import datetime, timezone
 from typing import Annotated
@@ -13,7 +13,7 @@ from shop import orders
 
 app = FastAPI(title="Shop")
 
-# What does not fit is answered with 422, and never reaches a table.
+# Values that do not fit get the answer 422, and never reach a table.
 Ident = Annotated[str, Path(pattern="^[A-Za-z0-9-]{1,36}$")]
 Key = Annotated[str, Header(min_length=1, max_length=100)]
 ItemId = Annotated[int, Field(ge=1, le=2**31 - 1)]

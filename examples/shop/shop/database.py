@@ -9,7 +9,7 @@ from sa_doclock import LockingSession
 from shop.models import Item, NumberRange, Order, Payment
 
 URL = make_url(os.environ.get("SHOP_URL", "sqlite:///shop.db"))
-# The default of MySQL and MariaDB, REPEATABLE READ, does not let a lock come after a read.
+# The default of MySQL and MariaDB, REPEATABLE READ, does not allow a lock after a read.
 LEVEL = {} if URL.get_backend_name() == "sqlite" else {"isolation_level": "READ COMMITTED"}
 
 engine = create_engine(URL, **LEVEL)

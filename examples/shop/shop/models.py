@@ -22,7 +22,7 @@ class Item(Base):
 @document(parts=("lines",))
 class Order(Base):
     __tablename__ = "orders"
-    id: Mapped[str] = mapped_column(String(36), primary_key=True)  # a UUID, made by the client
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)  # a UUID from the client
     state: Mapped[str] = mapped_column(String(10), default="open")  # then paid or cancelled
     total: Mapped[int] = mapped_column(default=0)
     lines: Mapped[list["Line"]] = relationship(cascade="all, delete-orphan")
@@ -46,7 +46,7 @@ class NumberRange(Base):
 
 
 class Payment(Base):
-    """What was answered to a request to pay, by the key that the client has given."""
+    """The answer to a payment request, stored under the client's key."""
 
     __tablename__ = "payments"
     key: Mapped[str] = mapped_column(String(100), primary_key=True)
@@ -56,7 +56,7 @@ class Payment(Base):
 
 
 class Mail(Base):
-    """What is to be sent: the outbox."""
+    """A mail to send; the table is the outbox."""
 
     __tablename__ = "mails"
     id: Mapped[int] = mapped_column(primary_key=True)

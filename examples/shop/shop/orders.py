@@ -1,6 +1,6 @@
-"""What can be done with an order.  Each function is one transaction, and may be called again.
+"""The operations on an order.  Each function is one transaction, and may be called again.
 
-All lock in the order that shop.database declares: the order, its payment, items, the number range.
+All take locks in the order that shop.database declares: order, payment, items, number range.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from shop.models import Item, Line, Mail, NumberRange, Order, Payment
 
 
 class Refused(Exception):
-    """The shop does not do that; the text is for the customer."""
+    """The shop refuses the request; the text is for the customer."""
 
 
 def place(ident: str, basket: Mapping[int, int]) -> int:
     """Store the order and take its items out of the stock; return the total.
 
-    :raises Refused: an item is not there, or sold out, or a quantity is not positive; nothing is stored.
+    :raises Refused: an item does not exist or is sold out, or a quantity is not positive; nothing is stored.
     """
     with Session.begin() as session:
         order, created = session.get_or_create_entity(Order, ident)
@@ -43,9 +43,9 @@ def _take(item: Item, quantity: int) -> Line:
 def pay(ident: str, key: str, year: int) -> int:
     """Mark the order as paid, and write its invoice and a mail; return the invoice's number.
 
-    :param key: the client's key of this payment: a second call with it returns the same number.
-    :raises sqlalchemy.exc.NoResultFound: there is no such order.
-    :raises Refused: the order is paid or cancelled, or the key belongs to another one.
+    :param key: the client's key for this payment; a second call with this key returns the same number.
+    :raises sqlalchemy.exc.NoResultFound: the order does not exist.
+    :raises Refused: the order is paid or cancelled, or the key belongs to another order.
     """
     with Session.begin() as session:
         order = session.get_one_entity(Order, ident, LockOptions.ForUpdate)
@@ -71,7 +71,7 @@ def _next_number(session: LockingSession, year: int) -> int:
 def cancel(ident: str) -> None:
     """Put the items of the order back into the stock; a second call does nothing.
 
-    :raises sqlalchemy.exc.NoResultFound: there is no such order.
+    :raises sqlalchemy.exc.NoResultFound: the order does not exist.
     :raises Refused: the order is paid.
     """
     with Session.begin() as session, session.locked_document(Order, ident) as order:
@@ -86,9 +86,9 @@ def cancel(ident: str) -> None:
 
 
 def show(ident: str) -> dict[str, object]:
-    """Return the order with its lines, all of one moment.
+    """Return the order with its lines, all from the same moment.
 
-    :raises sqlalchemy.exc.NoResultFound: there is no such order.
+    :raises sqlalchemy.exc.NoResultFound: the order does not exist.
     """
     with Session() as session:
         order = session.get_one_document(Order, ident, LockOptions.SnapshotRead)

@@ -14,13 +14,13 @@ SENT = Path(os.environ.get("SHOP_SENT", "sent.txt"))
 
 
 def deliver(mail: Mail) -> None:
-    """Write the mail down, with its id, by which a receiver finds a second one."""
+    """Write the mail to a file with its id, which lets the receiver detect a duplicate."""
     with SENT.open("a", encoding="utf-8") as file:
         file.write(f"{mail.id} {mail.text}\n")
 
 
 def send_all() -> int:
-    """Send all mails that wait; return how many were sent."""
+    """Send all waiting mails; return their number."""
     claims = claim_each(Session, select(Mail).where(~Mail.sent), on_error="collect")
     for claim in claims:
         with claim as mail:
@@ -30,7 +30,7 @@ def send_all() -> int:
 
 
 def run() -> None:
-    """Send mails for ever."""
+    """Send mails forever."""
     while True:
         if not send_all():
             time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""An empty shop for each test, in a database of the tests' own."""
+"""An empty shop for each test, in the tests' own database."""
 
 from collections.abc import Iterator
 

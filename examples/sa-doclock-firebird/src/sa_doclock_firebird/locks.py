@@ -1,7 +1,7 @@
 """Firebird 3.0 by sqlalchemy-firebird and firebird-driver.
 
 "Language Reference" is https://firebirdsql.org/file/documentation/html/en/refdocs/fblangref30/ ;
-what is called measured was seen on Firebird 3.0.11.
+"measured" means: seen on Firebird 3.0.11.
 """
 
 from __future__ import annotations
@@ -68,31 +68,30 @@ _ONE_LIMIT = (
 class FirebirdErrors(ErrorCodes):
     """The errors of Firebird, by their GDS codes."""
 
-    # First those that tell most.
+    # The most specific codes come first.
     codes = {  # noqa: RUF012
-        LOCK_TIMEOUT: ErrorCode(LockNotAvailable),  # of a table: its LOCK TIMEOUT has passed
-        LOCK_CONFLICT: ErrorCode(LockNotAvailable),  # of a table: the transaction is NO WAIT
-        UPDATE_CONFLICT: ErrorCode(SnapshotConflict),  # or a lock that failed: see meaning()
+        LOCK_TIMEOUT: ErrorCode(LockNotAvailable),  # on a table: its LOCK TIMEOUT has expired
+        LOCK_CONFLICT: ErrorCode(LockNotAvailable),  # on a table: the transaction is NO WAIT
+        UPDATE_CONFLICT: ErrorCode(SnapshotConflict),  # or a failed lock: see meaning()
         DEADLOCK: ErrorCode(SnapshotConflict),  # likewise
         READ_ONLY: _refused("the transaction or the database is read-only"),
-        # "WITH LOCK can only be used with a top-level, single-table SELECT statement", and not
-        # "with a view", "with an external table", of an aggregate.
+        # "WITH LOCK can only be used with a top-level, single-table SELECT statement"; not "with a
+        # view", "with an external table" or with an aggregate.
         **dict.fromkeys(NOT_LOCKABLE, _refused("WITH LOCK needs one stored table")),
     }
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
-        """Return the one of the GDS codes that tells most: the first is often isc_deadlock."""
+        """Return the most specific of the GDS codes: the first is often isc_deadlock."""
         codes: tuple[int, ...] = getattr(orig, "gds_codes", ())
         return next((code for code in self.codes if code in codes), codes[0] if codes else None)
 
     def meaning(self, met: MetError) -> ErrorCode:
-        """Return the meaning of an update conflict, of which Firebird knows but one kind.
+        """Return the meaning of an update conflict; Firebird reports all of them alike.
 
-        "No special gdscodes are returned from conflicts involving pessimistic locks."  NO WAIT, a
-        LOCK TIMEOUT that has passed, a deadlock and another's newer version are all 335544336 with
-        335544451 (measured).  WITH LOCK at READ COMMITTED never meets a newer version, and a wait
-        with a limit takes no part in the search for deadlocks (measured), so the limit of the
-        transaction decides.
+        "No special gdscodes are returned from conflicts involving pessimistic locks."  NO WAIT, an expired
+        LOCK TIMEOUT, a deadlock and another transaction's newer version are all 335544336 with 335544451
+        (measured).  WITH LOCK at READ COMMITTED never gets a newer version, and a wait with a limit takes
+        no part in the search for deadlocks (measured).  So the transaction's limit decides.
         """
         if not met.locking or met.code not in (UPDATE_CONFLICT, DEADLOCK):
             return super().meaning(met)
@@ -104,35 +103,35 @@ class FirebirdIsolation(IsolationLevels):
     """READ COMMITTED for a lock, and a snapshot for readers."""
 
     # "How TPB settings affect explicit locking", isc_tpb_read_committed + isc_tpb_wait: the
-    # transaction waits and "attempts to get the lock on the record again"; what it returns is
-    # "the record version that is the most currently committed".  In a SNAPSHOT the same wait ends
-    # with an update conflict.
-    # Readers get a SNAPSHOT, SQLAlchemy's REPEATABLE READ: there is no shared lock on a record.
+    # transaction waits and "attempts to get the lock on the record again"; it then returns "the record
+    # version that is the most currently committed".  In a SNAPSHOT the same wait ends with an update
+    # conflict.
+    # Readers get a SNAPSHOT, SQLAlchemy's REPEATABLE READ: Firebird has no shared record lock.
     levels = {  # noqa: RUF012  # IsolationLevels declares it ClassVar
         FOR_UPDATE: (READ_COMMITTED,),
         SHARED: (REPEATABLE_READ, READ_COMMITTED),
         SNAPSHOT_READ: (REPEATABLE_READ,),
     }
-    # sqlalchemy-firebird 2.2 has no set_isolation_level() that works with firebird-driver 2: the
-    # level is a parameter of each transaction, which begin() starts: see set_once().
+    # sqlalchemy-firebird 2.2 has no set_isolation_level() that works with firebird-driver 2.  The level
+    # is a parameter of each transaction, which begin() starts: see set_once().
 
     def set_once(self, connection: Connection, level: str) -> None:
-        """Leave it to begin(), which is called next."""
+        """Leave the level to begin(), which is called next."""
 
 
 class FirebirdStatements(LockStatements):
-    """WITH LOCK behind the SELECT, and no lock in a snapshot."""
+    """Adds WITH LOCK to the SELECT; takes no lock in a snapshot."""
 
-    # sqlalchemy-firebird writes FOR UPDATE for with_for_update(), which locks nothing (measured), and
-    # FOR UPDATE WITH LOCK for nowait=True, which does not wait if its transaction does not.
+    # For with_for_update(), sqlalchemy-firebird writes FOR UPDATE, which locks nothing (measured).  For
+    # nowait=True it writes FOR UPDATE WITH LOCK, which waits unless its transaction is NO WAIT.
     texts = {FOR_UPDATE: LockText(suffix="WITH LOCK")}  # noqa: RUF012
     max_parameters = MaxParameters(1_400)  # an IN list has at most 1500 members
-    # Measured: who waits for a row that is deleted and inserted again meanwhile does not find it.
+    # Measured: a transaction that waits for a row does not find it if the row is deleted and inserted again.
     retries_missing_rows = True
     reach = Reach(0)  # "WITH LOCK" is not available "for joined sets"
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
-        """Return no lock for readers in a snapshot, and else ForUpdate: never weaker than asked."""
+        """Return no lock for readers in a snapshot, else ForUpdate: never a weaker lock than requested."""
         if base_of(lock) is SNAPSHOT_READ:
             return LockOptions.None_
         if base_of(lock) is SHARED:
@@ -144,20 +143,20 @@ class FirebirdStatus(TransactionStatus):
     """The state of the driver's transaction."""
 
     def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
-        """Return the driver's word."""
+        """Return the state that the driver reports."""
         return bool(_driver(connection).is_active())
 
 
 class FirebirdLifecycle(TransactionLifecycle):
-    """The begin of a transaction."""
+    """The start of a transaction."""
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
-        """Remember the connection's id: nobody can ask for it while a statement waits."""
+        """Remember the connection's id: it cannot be queried while a statement waits."""
         remember_id(connection)
 
 
 class FirebirdWaits(LockWaits):
-    """The limit of a wait, which is one of its transaction; begin() sets it."""
+    """The time limit of a wait; begin() sets it for the whole transaction."""
 
     def longest(self, connection: Connection) -> float | None:
         """Return the limit of the open transaction."""
@@ -180,25 +179,25 @@ class FirebirdLocks(LockStrategy):
     monitoring = FirebirdMonitoring()
 
     def note_server(self, connection: Connection) -> None:
-        """Tell SQLAlchemy the level of the driver's transactions, which its dialect does not know."""
+        """Tell SQLAlchemy the level of the driver's transactions; its dialect does not know it."""
         default = TPB()
         default.parse_buffer(_driver(connection).main_transaction.default_tpb)
         level = _LEVELS.get(default.isolation, READ_COMMITTED)
         connection.dialect.default_isolation_level = level  # type: ignore[assignment]
 
     def check_support(self, lock: LockOptions) -> None:
-        """Refuse SkipLocked, which came with Firebird 5."""
+        """Refuse SkipLocked, which Firebird supports from version 5 on."""
         if LockOptions.SkipLocked in lock:
             raise LockNotSupported("Firebird 3 and 4 have no SKIP LOCKED")
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:
-        """Ask on the connection itself: the driver answers, and sends nothing."""
+        """Query on the connection itself: the driver answers, and sends nothing."""
         return asked_here(connection)
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         """Start the transaction with the level and the time limit of its first lock."""
         driver = _driver(connection)
-        if driver.is_active():  # a listener for after_begin has sent a statement
+        if driver.is_active():  # a listener for after_begin sent a statement
             found = driver.main_transaction.info.isolation
             if _LEVELS.get(found, READ_COMMITTED) not in levels_for(self.isolation, lock):
                 raise WrongIsolation("a listener has opened the transaction at another level")
@@ -206,7 +205,7 @@ class FirebirdLocks(LockStrategy):
             return
         isolation, access = Isolation.SNAPSHOT, TraAccessMode.WRITE
         if base_of(lock) is FOR_UPDATE:
-            # Not NO RECORD_VERSION, where a reader of the details waits for writers of others.
+            # Not NO RECORD_VERSION: there, a reader of the details waits for other writers.
             isolation = Isolation.READ_COMMITTED_RECORD_VERSION
         elif base_of(lock) is SNAPSHOT_READ:
             access = TraAccessMode.READ
@@ -223,7 +222,7 @@ class FirebirdLocks(LockStrategy):
         opened_for: LockOptions | None,
         header: Table | None,
     ) -> bool:
-        """Take the lock in the open transaction, if that waits as long as the lock may."""
+        """Take the lock in the open transaction, if its wait limit fits the lock."""
         if not _driver(connection).is_active():  # the driver begins with the first statement
             self.begin(connection, lock, seconds)
             return True
@@ -248,10 +247,10 @@ def _limit_of(connection: Connection) -> int:
 
 
 def _refuse_other_limit(connection: Connection, lock: LockOptions, seconds: float | None) -> None:
-    """Raise LockNotSupported if the lock was to wait shorter or longer than its transaction."""
+    """Raise LockNotSupported if the lock needs a wait limit other than its transaction's."""
     wanted = _limit(lock, seconds)
     if wanted == FOREVER:
-        return  # as the transaction is configured
+        return  # the transaction's own limit applies
     limit = _limit_of(connection)
     if wanted != limit:
         words = "waits without a limit" if limit == FOREVER else f"a limit of {limit} s"

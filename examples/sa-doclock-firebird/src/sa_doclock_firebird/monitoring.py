@@ -1,9 +1,9 @@
-"""The monitoring tables of Firebird: what they tell of locks, and what they do not.
+"""Firebird's monitoring tables: the lock information that they contain, and its gaps.
 
-They count, for each statement and transaction, the records of a table that it has locked, changed
-and waited for.  So they tell who waits, and on which table.  They do not tell the row, nor who
-holds it: a blocker is any other transaction that has locked or changed records of the table.
-"Monitoring tables" in the Language Reference.
+For each statement and transaction, they count the records of a table that it locked, changed and waited
+for.  So they show who waits, and on which table.  They show neither the row nor its holder: a blocker is
+any other transaction that locked or changed records of the table.  See "Monitoring tables" in the
+Language Reference.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from sa_doclock.dialects.base import (
 )
 
 _ID = "sa_doclock_firebird.id"
-# Of transactions that hold records of a table, and of the statement that waits for one: a wait is
-# counted when it begins (measured).
+# Transactions that hold records of a table, and the statement that waits for one: a wait counts from its
+# start (measured).
 _HOLDERS = """
     SELECT t.mon$attachment_id AS id, t.mon$transaction_id AS transaction_id, s.mon$table_name AS name
     FROM mon$transactions t
@@ -60,7 +60,7 @@ _STATES: Mapping[Any, str] = {0: IDLE, 1: ACTIVE}
 
 
 def remember_id(connection: Connection) -> None:
-    """Keep the server's id of the connection where it can be read while a statement runs."""
+    """Store the server's id of the connection, to be read while a statement runs."""
     if _ID not in connection.info:
         driver: Any = connection.connection.driver_connection
         connection.info[_ID] = int(driver.info.id)
@@ -70,21 +70,21 @@ class FirebirdMonitoring(LockMonitoring):
     """MON$ tables: SYSDBA and the owner of the database see all, others their own connections."""
 
     def connection_id(self, connection: Connection) -> int | None:
-        """Return the id that the connection had when a session began a transaction on it."""
+        """Return the connection's id from the start of the session's transaction on it."""
         found: int | None = connection.info.get(_ID)
         return found
 
     def holders(
         self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
     ) -> Mapping[int, bool]:
-        """Return the connections that have locked or changed some record of the table."""
+        """Return the connections that locked or changed a record of the table."""
         dialect: Any = connection.dialect
         name = dialect.denormalize_name(header.name)
         found = connection.execute(_HOLDERS_OF_TABLE, {"name": name}).scalars()
         return dict.fromkeys(map(int, found), False)
 
     def waits(self, connection: Connection) -> Iterable[Wait]:
-        """Return the statements that wait, or have waited and still run, with possible blockers."""
+        """Return statements that wait, or waited and still run, with possible blockers."""
         dialect: Any = connection.dialect
         for waiter, blocker, table, seconds in connection.execute(_WAITS):
             name = dialect.normalize_name(table)
@@ -93,7 +93,7 @@ class FirebirdMonitoring(LockMonitoring):
     def describe(
         self, connection: Connection, ids: Collection[int]
     ) -> Mapping[int, LockConnection]:
-        """Return the connections; none of them is known to hold a certain row."""
+        """Return the connections; none of them is certain to hold a particular row."""
         found = connections_by_id(self._connections(connection, ids), _STATES)
         return {number: replace(one, certain=False) for number, one in found.items()}
 

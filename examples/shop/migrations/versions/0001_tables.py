@@ -1,4 +1,4 @@
-"""The tables, and three items to begin with."""
+"""The tables, and three initial items."""
 
 import sqlalchemy as sa
 from alembic import op
