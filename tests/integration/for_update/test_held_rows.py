@@ -338,7 +338,7 @@ def engine(database: Database, kept: KeptTables) -> sa.Engine:
 
 
 class Trial:
-    """One case: what the session had, what others have changed, and the truth of the database."""
+    """One case: the session's earlier state, the changes of others, and the database."""
 
     def __init__(self, engine: sa.Engine, case: Case) -> None:
         self._engine, self._case = engine, case
