@@ -338,7 +338,7 @@ def test_rows_of_no_part_in_its_table_need_no_lock(session_several_tables: Locki
 def test_no_question_is_asked_that_the_table_answers(
     session_several_tables: LockingSession,
 ) -> None:
-    """A new row of a class's last table belonged to no such object before, and now does."""
+    """A new row in a class's last table was not in the class; each class row is in it."""
     sent: list[str] = []
     session_several_tables.get_one_entity(Ship, 1, LockOptions.ForUpdate)
 

@@ -285,7 +285,7 @@ def test_with_the_connection(database: Database, session: LockingSession) -> Non
 
 @pytest.mark.databases("postgresql")
 def test_with_a_socket_that_psycopg_has_found_closed(session: LockingSession) -> None:
-    """psycopg raises this if the socket is reset early; its connection is not "closed"."""
+    """psycopg raises this if a reset comes at some moments; the connection is not "closed"."""
 
     def fail(_: Any, statement: str, *__: Any) -> None:
         driver.pgconn.send_query(statement.encode())

@@ -98,7 +98,7 @@ BUDGETS = {
     "postgresql": {
         "declared lock": Budget(39, 16, 9),
         "declared later lock": Budget(35, 16, 8),
-        # The end of a pipeline waits for the server once or twice, each time by a call.
+        # At the end a pipeline waits for the server once or twice, each time in a call.
         "declared lock_in_time": Budget(62, 20, 13),
         "declared lock_by_scalars": Budget(77, 20, 11),
         "declared save": Budget(49, 17, 6),
@@ -145,7 +145,7 @@ def test_what_is_counted() -> None:
 
 
 def remembered(session: LockingSession) -> dict[str, dict[str, str]]:
-    """Return what each part has beside the transaction, as text: a container that grows is another."""
+    """Return each part's state beside the transaction, as text: a grown container differs."""
     return {
         type(part).__name__: {name: repr(value) for name, value in vars(part).items()}
         for part in context_of(session).parts.all
