@@ -65,7 +65,7 @@ def test_it_gives_up_when_its_lock_timeout_is_over(
         for name, way in WAYS.items():
             with pytest.raises(LockNotAvailable, match=r"not granted within 0\.05 s") as caught:
                 way(session)
-            # Excludes the time to get the connection, which is no wait for a lock.
+            # Excludes the time to get the connection, which is not a wait for a lock.
             assert caught.value.waited, name
             assert caught.value.lock is ForUpdate
             assert not session.in_transaction()

@@ -99,7 +99,7 @@ def test_listeners_and_the_log_are_notified(
         mine = session.check_out(Order, 1, "ann")
         theirs = session.take_over(Order, 1, "bob")
         session.check_in(session.renew(theirs))
-        session.take_over(Order, 1, "cat")  # nobody has it
+        session.take_over(Order, 1, "cat")  # not checked out
     assert reported == [
         ("checked out", 1),
         ("renewed", 1),

@@ -206,7 +206,7 @@ def test_a_rollback_undoes_it(
         with session.begin_nested() as savepoint:
             assert session.check_out(Order, 1, "ann").epoch == 1
             savepoint.rollback()
-        assert session.get_entity(Order, 1, ForUpdate) is not None  # nobody has it
+        assert session.get_entity(Order, 1, ForUpdate) is not None  # not checked out
     with session.begin():
         session.get_entity(Order, 1, ForUpdate)
         with session.begin_nested() as savepoint:

@@ -110,7 +110,7 @@ def test_json_of_what_went_wrong(sa_doclock: Run) -> None:
     found = reported["inconsistencies"]
     assert not reported["ok"]
     assert found["count"] == found["broken_reads"] + len(found["broken_documents"]) > 0
-    assert found["stale_reads"] is None  # without locks nothing tells which reads are stale
+    assert found["stale_reads"] is None  # without locks, stale reads cannot be detected
     for broken in found["broken_documents"]:
         assert broken.keys() == {"number", "total", "sum_of_details"}
 

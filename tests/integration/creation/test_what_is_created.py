@@ -39,7 +39,7 @@ def with_lines(*values: int) -> Order:
 def statements_of(session: LockingSession, call: Callable[[], Any]) -> list[str]:
     sent: list[str] = []
     connection = session.connection()
-    dict(session.held_locks)  # asks once: who has the connection may have ended the transaction
+    dict(session.held_locks)  # asks once: its user may have ended the transaction
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         sent.append(statement)

@@ -156,7 +156,7 @@ class Stamp(Base):
 
 
 class Client(Base):
-    """Not declared; its one-to-many collection contains documents, which are no parts."""
+    """Not declared; its one-to-many collection contains documents, not parts."""
 
     __tablename__ = "dc_client"
     id: Mapped[int] = key()

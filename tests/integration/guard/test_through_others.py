@@ -1,4 +1,4 @@
-"""Writes to documents through objects that are not declared."""
+"""Writes to documents through undeclared objects."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.quick
 
 
 class Base(DeclarativeBase):
-    """The tables of people, what they own, and the cars."""
+    """The tables of people, their belongings, and the cars."""
 
 
 class Other(DeclarativeBase):

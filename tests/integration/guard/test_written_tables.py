@@ -29,7 +29,7 @@ from tests.support.rows import rows
 
 
 class Base(DeclarativeBase):
-    """The tables of people, what they own and their animals."""
+    """The tables of people, their belongings and their animals."""
 
 
 class Other(DeclarativeBase):

@@ -1,4 +1,4 @@
-"""A listener that writes down what it hears of locks."""
+"""The events of locks, as a recording listener receives them."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ def test_with_a_transaction_that_was_ended_as_a_deadlock(
 def test_with_a_transaction_that_an_error_has_aborted(
     session: LockingSession, other: LockingSession
 ) -> None:
-    """As far as can be seen, PostgreSQL lets others lock the rows at once."""
+    """PostgreSQL seems to release the rows to others at once."""
     other.get_one_entity(Order, 1, ForUpdate)
     with hearing(session) as heard:
         session.begin()

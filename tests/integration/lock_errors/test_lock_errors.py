@@ -1,4 +1,4 @@
-"""A scene for a lock that is not granted."""
+"""Each error of docs/errors.md on a real server: the remaining transaction, and the remedy."""
 
 from __future__ import annotations
 
@@ -647,7 +647,7 @@ def numbers_of(error: BaseException | None, strategy: LockStrategy) -> set[Any]:
 @pytest.mark.parametrize("name", ROWS)
 def test_every_number_of_a_database_has_its_rows(name: str) -> None:
     strategy = strategy_classes()[name]
-    # A pooler's own error is no situation of the server: tests/integration/poolers has it.
+    # A pooler's own error is not a situation of the server: see tests/integration/poolers.
     assert {row.number: row.error for row in ROWS[name]} == {
         number: found.error or found.in_lock
         for number, found in strategy.errors.codes.items()

@@ -1,4 +1,4 @@
-"""All mappings of this folder, and what a test does with one of them."""
+"""All mappings of this folder, under the lock."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_in_what_travels_with_commit(
             assert reported.pop() == number
             before = {number}
             wire.break_next("nowhere", 0)
-            engine.dispose()  # who has it all does not know that the connection broke
+            engine.dispose()  # its driver does not know that the connection broke
         assert not session.held_locks
         after = numbers(elsewhere)
         assert after in (before, {number}), (direction, nth, share)

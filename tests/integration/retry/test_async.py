@@ -37,7 +37,7 @@ NAME = sa.select(Customer.name).where(Customer.id == 1)
 
 
 class Counted:
-    """A coroutine function that fails with these errors, one in each run, then returns its runs."""
+    """A coroutine function that raises these errors, one per run, then returns its run count."""
 
     def __init__(self, *errors: BaseException, act: Act | None = None) -> None:
         self.errors, self.act, self.runs = list(errors), act, 0

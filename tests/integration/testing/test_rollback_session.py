@@ -32,7 +32,7 @@ TOTALS = sa.select(Order.total).order_by(Order.id)
 
 @contextmanager
 def rolled_back(engine: sa.Engine) -> Iterator[Callable[[], LockingSession]]:
-    """Make sessions on one connection, and check that none of their changes are stored."""
+    """Make sessions on one connection, and check that their changes are not stored."""
     with engine.connect() as connection:
         yield partial(rollback_session, connection)
     with engine.connect() as connection:

@@ -193,7 +193,7 @@ OF_ENGINE = (
     "rollback",
     "commit",
 )
-OF_POOL = "checkout", "reset"  # of one for checkin SQLAlchemy itself loses the connection
+OF_POOL = "checkout", "reset"  # a checkin listener's error loses the connection
 OF_OBJECTS = "load", "refresh", "expire"
 EVENTS = [
     *[("session", name) for name in OF_SESSION],

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.databases("mssql")
 # --------------------------------------------------------------------------------------------------
 # The statements of test_plans.py, which SQL Server is asked about its locks and plans by.
 
-#: A table's nonclustered indexes, by the name of the case.  The last covers all that a statement
-#: reads of the key and one more column.
+#: A table's nonclustered indexes, by the name of the case.  The last covers the key and one more
+#: column, all that a statement reads.
 INDEXES: Final = {
     "none": (),
     "one": ("CREATE INDEX pl_one ON pl_order (total)",),
