@@ -447,7 +447,7 @@ class NotCreated(DeclarativeBase):
 
 
 class Odd(NotCreated):
-    """Columns that look like a key, but are not unique for every row."""
+    """Columns that look like a key, but are not unique for every row at all times."""
 
     __tablename__ = "uk_odd"
     id: Mapped[int] = mapped_column(primary_key=True)

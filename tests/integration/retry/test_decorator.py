@@ -36,12 +36,14 @@ async_factory = async_sessionmaker(class_=AsyncLockingSession)
 
 @transactional(factory, attempts=2)
 def place(session: LockingSession, customer_id: int, *, remark: str = "none") -> str:
+    """Place an order."""
     assert session.in_transaction()
     return f"{customer_id} {remark}"
 
 
 @transactional(async_factory)
 async def place_later(session: AsyncLockingSession, customer_id: int) -> str:
+    """Place an order, sooner or later."""
     assert session.in_transaction()
     return f"{customer_id} later"
 

@@ -198,7 +198,7 @@ def goes_on(session: LockingSession) -> bool:
 @pytest.mark.databases("mysql", "mariadb")
 @rows("charset", ["latin1", "cp1250", "greek"])
 def test_a_text_that_cannot_be_encoded(documents: Database, charset: str) -> None:
-    """These drivers encode in Python, and not in C."""
+    """These codecs are written in Python, not in C."""
 
     def play(engine: sa.Engine) -> None:
         with LockingSession(engine) as session:

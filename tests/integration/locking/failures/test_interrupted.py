@@ -267,7 +267,7 @@ def check_gone(session: LockingSession, driver: object) -> None:
 
 @pytest.mark.databases("mysql", "mariadb")
 def test_an_answer_that_the_driver_cannot_read(documents: Database, proxy: Proxy) -> None:
-    """PyMySQL and aiomysql raise a foreign error here: an AttributeError, or any other."""
+    """PyMySQL and aiomysql raise no error of their own, but an AttributeError or any other."""
 
     def play(engine: sa.Engine) -> None:
         with LockingSession(engine) as session:

@@ -14,7 +14,7 @@ from tests.support.databases import Database
 from tests.support.models import Order
 
 ForUpdate = LockOptions.ForUpdate
-# Statements restore the level here, without a guard by SQLAlchemy.
+# Statements restore the level here, and SQLAlchemy does not catch their errors.
 pytestmark = pytest.mark.databases("mysql", "mariadb")
 
 
@@ -26,7 +26,7 @@ def engine(make_engine: Callable[..., sa.Engine]) -> sa.Engine:
 
 @pytest.fixture
 def session(engine: sa.Engine) -> Iterator[LockingSession]:
-    """Open a session with two-phase commit: no other restores a level."""
+    """Open a session with two-phase commit: only such a session restores a level."""
     with LockingSession(engine, twophase=True) as session:
         yield session
 
