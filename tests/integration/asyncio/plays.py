@@ -200,8 +200,7 @@ def cancel_while_waiting(waiter: Player, holder: Player, play: Play[Any]) -> Non
     """Start the play, and cancel it when the server reports that it waits.
 
     SQLite waits in a thread of the driver, which nothing can stop: the task ends with the wait,
-    when
-    the busy timeout expires at the latest.
+    when the busy timeout expires at the latest.
     """
     bridge = waiter.does(lambda bridge: bridge)
     step = waiter.starts(playing(play))

@@ -47,8 +47,7 @@ def is_free_soon(player: Player) -> bool:
     """Return whether order 1 can be locked.
 
     A server notices a disconnected waiter only when it grants the lock, and then frees it at once.
-    A
-    leaked lock stays.
+    A leaked lock stays.
     """
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:

@@ -42,14 +42,12 @@ def engine(database: Database, kept: KeptTables) -> sa.Engine:
 
 @pytest.fixture
 def factory(engine: sa.Engine, database: Database) -> Factory:
-    """Return the session factory."""
     pipeline = database.column == "postgresql-pipeline"
     return sessionmaker(engine, class_=LockingSession, checkouts=CHECKOUTS, pipeline=pipeline)
 
 
 @pytest.fixture
 def session_factory(factory: Factory) -> Factory:
-    """Return the factory for the actors' sessions."""
     return factory
 
 

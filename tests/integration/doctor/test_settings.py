@@ -107,7 +107,6 @@ GLOBAL = {
 
 
 def engine_of(url: str, options: Options) -> sa.Engine:
-    """Return the engine of a case."""
     return sa.create_engine(url, **options)
 
 

@@ -271,8 +271,6 @@ PENDING: dict[str, Mapping[str, Any]] = {
 
 
 class Case(NamedTuple):
-    """One combination."""
-
     kind: str
     ask: str
     options: str

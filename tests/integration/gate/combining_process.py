@@ -25,8 +25,7 @@ class Stage:
     """Acts once, when a transaction reaches this stage.
 
     The act runs before the lock is requested, in a function between its change and its query,
-    before
-    the flush, before COMMIT is sent, or after COMMIT but before any caller has its answer.
+    before the flush, before COMMIT is sent, or after COMMIT but before any caller has its answer.
 
     :ivar is_due: acts from now on.
     """

@@ -383,8 +383,7 @@ def test_a_lock_that_was_handed_on_is_not_of_this_thread_any_more(
 def test_a_pools_thread_does_not_remember_what_another_request_has_locked(
     session: Session, other: Session
 ) -> None:
-    # Each request runs in a copy of its context; several requests share a thread, one after
-    # another.
+    # Each request runs in a copy of its context; several requests share a thread in turn.
     kept = contextvars.copy_context().run(session.get_entity, Order, 1, ForUpdate)
     assert contextvars.copy_context().run(other.get, Customer, 1) is not None
     del kept

@@ -29,8 +29,6 @@ class Base(DeclarativeBase):
 
 @document(parts=("items",))
 class Basket(Base):
-    """A header."""
-
     __tablename__ = "up_basket"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     total: Mapped[int] = mapped_column(default=0)

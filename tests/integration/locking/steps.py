@@ -120,7 +120,6 @@ def save(session: LockingSession) -> None:
 
 
 def roll_back(session: LockingSession) -> None:
-    """Roll back the transaction."""
     session.rollback()
 
 

@@ -196,8 +196,6 @@ class ViewBase(DeclarativeBase):
 
 
 class Account(ViewBase):
-    """A table."""
-
     __tablename__ = "vw_account"
     id: Mapped[int] = mapped_column(primary_key=True)
     balance: Mapped[int]

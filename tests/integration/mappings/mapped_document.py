@@ -22,7 +22,6 @@ _ids = count(1)
 
 
 def next_id() -> int:
-    """Return an unused id."""
     return next(_ids)
 
 
@@ -218,7 +217,6 @@ def reference(column: str) -> MappedColumn[int]:
 
 
 def number(*, nullable: bool = False) -> MappedColumn[int]:
-    """Return a number column."""
     return mapped_column(Integer, nullable=nullable)
 
 
@@ -235,7 +233,6 @@ def detail_class(base: Any, table: str, header: str, column: str = "id", **attri
 
 
 def header_class(base: Any, table: str, **attributes: Any) -> Any:
-    """Return a class of headers."""
     columns = {"id": key(), "total": number(), "touched": number()}
     return type(table, (base,), {"__tablename__": table, **columns, **attributes})
 

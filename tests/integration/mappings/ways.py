@@ -195,7 +195,6 @@ DEFECTS: tuple[Defect, ...] = ()
 
 
 def refusal_of(mapping: MappedDocument, way: Way) -> Refused | None:
-    """Return the refusal of this combination."""
     for one in REFUSED:
         if one.mapping == mapping.name and way.method in (one.methods or (way.method,)):
             return one

@@ -1,8 +1,7 @@
 """The suite for dialects of other packages, on the databases of this package.
 
 Other folders test most of it in more detail: locking, lock_errors, timeouts, claims, retry, guard
-and
-reliability/stress.  Here the tests show that the suite itself is correct.
+and reliability/stress.  Here the tests show that the suite itself is correct.
 """
 
 from __future__ import annotations

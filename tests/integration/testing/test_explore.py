@@ -247,8 +247,6 @@ Explore = Callable[..., Exploration]
 
 @pytest.fixture
 def explore_race(shop: Shop, elsewhere: Elsewhere, start_over: Callable[[], None]) -> Explore:
-    """Return a function that explores a race."""
-
     def run(race: Race, functions: tuple[Endpoint, Endpoint], **options: Any) -> Exploration:
         def holds(first: Outcome, second: Outcome) -> bool:
             return race.holds(elsewhere, first, second)

@@ -50,7 +50,6 @@ def total(elsewhere: Callable[..., list[Any]]) -> Total:
 def async_engines(
     documents: Database, read_committed: dict[str, Any]
 ) -> Iterator[list[AsyncEngine]]:
-    """Make an engine for each asynchronous driver."""
     options = {**PATIENT.get(documents.name, {}), **read_committed}
     engines = [
         create_async_engine(url_for(documents, driver), poolclass=NullPool, **options)

@@ -42,7 +42,6 @@ def engine(database: Database, kept: KeptTables) -> sa.Engine:
 
 @pytest.fixture
 def factory(engine: sa.Engine) -> sessionmaker[LockingSession]:
-    """Return the session factory."""
     return sessionmaker(engine, class_=LockingSession)
 
 

@@ -259,8 +259,7 @@ def test_it_is_compiled_once(
     for _ in range(3):
         compiled.clear()
         session.execute(statement if kept else make()).all()
-        # Other tests map more classes on the table, and a statement of the table locks for all of
-        # them.
+        # Other tests map more classes on the table; a statement of the table locks for all.
         assert (Order, (1,)) in session.held_locks
         session.rollback()
         found.append(bool(compiled))

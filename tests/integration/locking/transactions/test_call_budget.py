@@ -1,7 +1,6 @@
 """Budgets for the calls of our own functions during a warm lock: calls, files and depth.
 
-The budgets are ceilings for readers of the code, the same on every machine.  A failure prints the
-calls.
+The budgets are ceilings for readers, the same on every machine.  A failure prints the calls.
 
 The longest ways consist of these calls:
 

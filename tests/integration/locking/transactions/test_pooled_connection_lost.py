@@ -20,7 +20,6 @@ pytestmark = pytest.mark.databases("mysql", "mariadb")
 
 @pytest.fixture
 def engine(make_engine: Callable[..., sa.Engine]) -> sa.Engine:
-    """Make an engine with one connection."""
     return make_engine(pool_size=1, max_overflow=0, pool_timeout=1)
 
 
