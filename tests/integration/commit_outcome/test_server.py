@@ -73,8 +73,7 @@ class OwnServer:
 
     def crash(self, pid: int) -> None:
         """Kill this server process; the server then ends all others, and recovers."""
-        # A checkpoint's time has whole seconds: a crash in the server's first second goes
-        # undetected.
+        # A checkpoint's time has whole seconds: a crash in the server's first second is missed.
         later = "SELECT date_trunc('second', clock_timestamp()) > pg_postmaster_start_time()"
         wait_until(lambda: self.ask(later))
         started = "SELECT pg_stat_get_bgwriter_stat_reset_time()::text"
