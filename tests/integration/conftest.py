@@ -1,4 +1,4 @@
-"""Sessions that lock, on tables with the rows of tests/support/models.py in them."""
+"""Locking sessions on tables filled with the rows of tests/support/models.py."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.support.databases import Database
 from tests.support.models import Base, refill
 from tests.support.refill import FilledFiles, engine_for_refills
 
-#: No wait ends by itself while a test looks: the other databases have 50 s or more already.
+#: No wait ends by itself during a test: the other databases wait 50 s or longer by default.
 _PATIENT: dict[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}
 
-#: Who looks on waits for nobody; at SQL Server's default level a read waits for writers.
+#: The onlooker must not wait; at SQL Server's default level a read waits for writers.
 _ONLOOKER: dict[str, dict[str, Any]] = {**_PATIENT, "mssql": {"isolation_level": "SNAPSHOT"}}
 
 #: Databases whose default isolation level cannot protect a document.
@@ -26,9 +26,9 @@ _REPEATABLE_READ = {"mysql", "mariadb"}
 
 
 class KeptRows:
-    """Tables that a server keeps from test to test, since making them takes longer than a test.
+    """Tables that a server keeps between tests, because creating them takes longer than a test.
 
-    :param put: puts the rows into the tables, and removes all others.
+    :param put: replaces all rows of the tables.
     """
 
     def __init__(self, metadata: sa.MetaData, put: Callable[[sa.Connection], None]) -> None:
@@ -37,7 +37,7 @@ class KeptRows:
         self._kept: dict[str, tuple[Database, sa.Engine]] = {}
 
     def fill(self, database: Database) -> Database:
-        """Return the database with these rows in it, and no others."""
+        """Return the database with exactly these rows."""
         if database.name == "sqlite":  # a file for each test
             self._files.copy_to(database)
             return database
@@ -49,7 +49,7 @@ class KeptRows:
             with engine.begin() as connection:
                 self._put(connection)
         except (sa.exc.DBAPIError, engine.dialect.loaded_dbapi.Error):
-            # The first test, or another file has dropped the tables.
+            # This is the first test, or another file dropped the tables.
             kept.create(self._metadata)
             with engine.begin() as connection:
                 self._put(connection)
@@ -62,14 +62,14 @@ class KeptRows:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell what the marker of these tests means."""
+    """Describe the marker of these tests."""
     reported = "read_committed: a document may be locked after something else was done"
     config.addinivalue_line("markers", reported)
 
 
 @pytest.fixture(scope="session")
 def kept_rows() -> Iterator[KeptRows]:
-    """Keep the tables until the last test has ended."""
+    """Keep the tables until the last test ends."""
     rows = KeptRows(Base.metadata, refill)
     yield rows
     rows.close()
@@ -77,13 +77,13 @@ def kept_rows() -> Iterator[KeptRows]:
 
 @pytest.fixture
 def documents(database: Database, kept_rows: KeptRows) -> Database:
-    """Return the database with the rows of tests/support/models.py in it, and no others."""
+    """Return the database with exactly the rows of tests/support/models.py."""
     return kept_rows.fill(database)
 
 
 @pytest.fixture
 def start_over(documents: Database) -> Callable[[], None]:
-    """Return a function that puts the rows back, for a test that goes through many cases."""
+    """Return a function that restores the rows, for a test that runs many cases."""
     engine = documents.engine()
 
     def put_back() -> None:
@@ -95,7 +95,7 @@ def start_over(documents: Database) -> Callable[[], None]:
 
 @pytest.fixture
 def make_engine(documents: Database) -> Callable[..., sa.Engine]:
-    """Return a maker of engines whose connections wait for locks as long as it takes."""
+    """Return an engine factory whose connections wait for locks without a limit."""
 
     def make(**options: Any) -> sa.Engine:
         return documents.engine(**{**_PATIENT.get(documents.name, {}), **options})
@@ -105,7 +105,7 @@ def make_engine(documents: Database) -> Callable[..., sa.Engine]:
 
 @pytest.fixture
 def read_committed(database: Database) -> dict[str, Any]:
-    """Return the options of an engine in whose open transactions a document can be locked."""
+    """Return options for an engine whose open transactions can lock a document."""
     return {"isolation_level": "READ COMMITTED"} if database.name in _REPEATABLE_READ else {}
 
 
@@ -115,27 +115,27 @@ def engine(
     make_engine: Callable[..., sa.Engine],
     read_committed: dict[str, Any],
 ) -> sa.Engine:
-    """Make the engine of the actors and of ``session``; see the marker ``read_committed``."""
+    """Return the engine of the actors and of ``session``; see the marker ``read_committed``."""
     marked = request.node.get_closest_marker("read_committed")
     return make_engine(**(read_committed if marked else {}))
 
 
 @pytest.fixture
 def session_factory(engine: sa.Engine) -> sessionmaker[LockingSession]:
-    """Make the sessions of the actors, and ``session``."""
+    """Return the factory for ``session`` and the actors' sessions."""
     return sessionmaker(engine, class_=LockingSession)
 
 
 @pytest.fixture
 def session(session_factory: Callable[[], LockingSession]) -> Iterator[LockingSession]:
-    """Open a session for a test that needs no more than one."""
+    """Open a session for a test that needs only one."""
     with session_factory() as session:
         yield session
 
 
 @pytest.fixture
 def other(session_factory: Callable[[], LockingSession]) -> Iterator[LockingSession]:
-    """Open a second session, for a test in which nobody waits."""
+    """Open a second session, for a test without waits."""
     with session_factory() as session:
         yield session
 
@@ -144,7 +144,7 @@ def other(session_factory: Callable[[], LockingSession]) -> Iterator[LockingSess
 def make_session(
     make_engine: Callable[..., sa.Engine],
 ) -> Iterator[Callable[..., LockingSession]]:
-    """Return a maker of sessions on engines with options of their own."""
+    """Return a session factory that accepts engine options."""
     made: list[LockingSession] = []
 
     def make(**options: Any) -> LockingSession:
@@ -158,7 +158,7 @@ def make_session(
 
 @pytest.fixture
 def elsewhere(documents: Database) -> Callable[..., list[Any]]:
-    """Return a function that runs statements in a transaction of their own, and commits."""
+    """Return a function that runs and commits statements in a separate transaction."""
     engine = documents.engine(**_ONLOOKER.get(documents.name, {}))
 
     def run(*statements: sa.Executable) -> list[Any]:
@@ -174,7 +174,7 @@ def elsewhere(documents: Database) -> Callable[..., list[Any]]:
 
 @pytest.fixture
 def dave(documents: Database) -> Iterator[Callable[..., Actor[LockingSession]]]:
-    """Bring an actor on whose sessions are made in another way than those of the rest."""
+    """Add an actor whose sessions are made differently."""
     cast: list[Actor[LockingSession]] = []
 
     def enter_dave(factory: Callable[[], LockingSession]) -> Actor[LockingSession]:

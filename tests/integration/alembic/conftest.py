@@ -1,4 +1,4 @@
-"""Fixtures that the tests of the Alembic operations share."""
+"""Fixtures for the tests of the Alembic operations."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""A scripted SQL Server: a DBAPI in the shape of pyodbc, behind SQLAlchemy's own dialect.
+"""A scripted SQL Server: a DBAPI shaped like pyodbc, behind SQLAlchemy's own dialect.
 
-What it models, from Microsoft's documentation and nothing more:
+The model follows Microsoft's documentation:
 
-- With autocommit off a transaction is always open, from connect on; switching autocommit on
+- With autocommit off a transaction is always open, starting at connect. Switching autocommit on
   commits it (ODBC, "SQL_ATTR_AUTOCOMMIT").
 - ALTER DATABASE in a transaction is error 226 ("Database Engine events and errors").
-- What a transaction wrote is there for others when it commits, and gone when it rolls back.
+- Others see the writes of a transaction when it commits; a rollback discards them.
 
-The rest is given by the test: the settings, who is in the way, what is refused and what state
-ALTER DATABASE leaves.  It proves what is sent, in which order, in which transaction.  It proves
-nothing about what a SQL Server does.
+The test supplies the rest: the settings, blocking sessions, refused statements and the state that
+ALTER DATABASE leaves.  The script proves which statements are sent, in which order and in which
+transaction.  It proves nothing about a real SQL Server.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ProgrammingError(DatabaseError):
 
 
 class Sent(NamedTuple):
-    """A statement, and whether it ran with autocommit on."""
+    """A statement, and whether it ran in autocommit mode."""
 
     sql: str
     autocommit: bool
@@ -52,16 +52,16 @@ class Sent(NamedTuple):
 
 @dataclass
 class Server:
-    """One database, as the test wants it, and what was sent to it."""
+    """One database as the test sets it up, and the statements sent to it."""
 
     name: str = "sales"
     snapshot: int = 0
     read_committed_snapshot: bool = False
     transactions: Rows = field(default_factory=list)
     sessions: Rows = field(default_factory=list)
-    refuses: dict[str, Error] = field(default_factory=dict)  # by a mark in the SQL
-    lands_on: int | None = None  # the state after ALTER DATABASE, where not the wanted one
-    versions: list[str] | None = None  # the version table, committed rows; None: not created
+    refuses: dict[str, Error] = field(default_factory=dict)  # by a word in the SQL
+    lands_on: int | None = None  # the state after ALTER DATABASE, if not the requested one
+    versions: list[str] | None = None  # committed rows of the version table; None: no table
     isolation: str = "READ COMMITTED"
     sent: list[Sent] = field(default_factory=list)
     connections: list[Connection] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Server:
         return [sent.sql for sent in self.sent if sent.sql.startswith("ALTER DATABASE")]
 
     def about_settings(self) -> list[str]:
-        """Return all that concerns the settings, shortened: ask, who, or what is set."""
+        """Return a summary of each query or change of the settings."""
         names = {"sys.databases": "ask", "dm_tran_database": "who", "dm_exec_sessions AS s": "who"}
         found = []
         for sql, _ in self.sent:
@@ -82,7 +82,7 @@ class Server:
 
 
 class Connection:
-    """One session: its transaction, which is always there unless autocommit is on."""
+    """One session; a transaction is always open unless autocommit is on."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -114,11 +114,11 @@ class Connection:
         self.rollback()
 
     def add_output_converter(self, sqltype: int, convert: object) -> None:
-        """Take what the dialect gives for DATETIMEOFFSET."""
+        """Accept the dialect's converter for DATETIMEOFFSET."""
 
 
 class Cursor:
-    """Answers what is asked; SQL that the model does not know is an error of the test."""
+    """Answers queries; SQL unknown to the model is an error of the test."""
 
     arraysize = 1
     rowcount = 1
@@ -132,7 +132,7 @@ class Cursor:
         return False
 
     def setinputsizes(self, sizes: object) -> None:
-        """Types are of no account here."""
+        """Ignore the types."""
 
     def close(self) -> None:
         self.rows = []
@@ -204,7 +204,7 @@ class Cursor:
             ("fn_listextendedproperty", "one", []),
             ("sys.system_views", "name", [("dm_exec_sessions",)]),
             ("transaction_isolation_level", "level", [(self.connection.isolation,)]),
-            # Is the version table there?  SQLAlchemy 2.0 and 2.1 ask differently.
+            # Does the version table exist?  SQLAlchemy 2.0 and 2.1 ask differently.
             ("INFORMATION_SCHEMA", "name", [] if versions is None else [("version",)]),
             ("sys.objects", "name", [] if versions is None else [("sa_doclock_version",)]),
             ("version_num", "version_num", [(version,) for version in versions or ()]),
@@ -223,7 +223,7 @@ class Cursor:
 
 
 def refusal(number: int, message: str, sqlstate: str = "42000") -> ProgrammingError:
-    """Return an error of the server in pyodbc's form."""
+    """Return a server error in pyodbc's form."""
     driver = "[Microsoft][ODBC Driver 18 for SQL Server][SQL Server]"
     return ProgrammingError(sqlstate, f"[{sqlstate}] {driver}{message} ({number}) (SQLExecDirectW)")
 
@@ -233,7 +233,7 @@ def _copy(versions: list[str] | None) -> list[str] | None:
 
 
 class Driver:
-    """The DBAPI module: pyodbc's names, as far as SQLAlchemy asks for them."""
+    """The DBAPI module, with the pyodbc names that SQLAlchemy uses."""
 
     paramstyle = "qmark"
     version = "5.3.0"
@@ -251,7 +251,7 @@ class Driver:
 
 
 class ScriptedDialect(MSDialect_pyodbc):
-    """SQLAlchemy's dialect for pyodbc, on the scripted driver."""
+    """SQLAlchemy's pyodbc dialect on the scripted driver."""
 
     driver = "scripted"
     supports_statement_cache = True
@@ -266,7 +266,7 @@ registry.register("mssql.scripted", __name__, "ScriptedDialect")
 
 @contextmanager
 def serving(server: Server) -> Iterator[Engine]:
-    """Yield an engine whose connections, like all to ``URL``, go to this server."""
+    """Yield an engine connected to this server, as all connections to ``URL`` are."""
     before, Driver.server = Driver.server, server
     try:
         yield create_engine(URL, poolclass=NullPool)
@@ -276,7 +276,7 @@ def serving(server: Server) -> Iterator[Engine]:
 
 @contextmanager
 def migrating(server: Server, *, begin: bool = True, **options: object) -> Iterator[Operations]:
-    """Yield Alembic's ``op``, online, in the transaction that env.py would begin."""
+    """Yield Alembic's online ``op``, in a transaction as env.py begins it."""
     with serving(server) as engine, engine.connect() as connection:
         context = MigrationContext.configure(connection, opts=options)
         with context.begin_transaction() if begin else nullcontext():

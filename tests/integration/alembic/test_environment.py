@@ -1,4 +1,4 @@
-"""migrations/: run for real on SQLite, by API and by command line, and on the scripted server."""
+"""migrations/: run on SQLite through the API and the command line, and on the scripted server."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def sqlite_url(tmp_path: Path) -> str:
 def alembic(
     *arguments: str, cwd: Path = ROOT, url: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command line as a DBA does."""
+    """Run the command line as a DBA would."""
     environ = {name: value for name, value in os.environ.items() if name != "SA_DOCLOCK_URL"}
     if url is not None:
         environ["SA_DOCLOCK_URL"] = url
     line = [sys.executable, "-W", "error", "-m", "alembic", "-c", str(MIGRATIONS / "alembic.ini")]
-    return subprocess.run(  # our own interpreter
+    return subprocess.run(  # sys.executable
         [*line, *arguments], cwd=cwd, env=environ, capture_output=True, text=True, check=False
     )
 
 
 def alembic_in(fresh: FreshProcesses, *arguments: str) -> Ended:
-    """Run the command line as :func:`alembic` does, without the second that Python takes to start."""
+    """Run the command line like :func:`alembic`, without the second that Python needs to start."""
     line = ["alembic", "-c", str(MIGRATIONS / "alembic.ini"), *arguments]
     return fresh.run(f"""if True:
         import os, runpy, sys, warnings
@@ -64,7 +64,7 @@ def alembic_in(fresh: FreshProcesses, *arguments: str) -> Ended:
 
 
 def tables(url: str) -> dict[str, list[str]]:
-    """Return every table of the database with its first column's values."""
+    """Return each table's name with the values of its first column."""
     engine = create_engine(url, poolclass=NullPool)
     with engine.connect() as connection:
         return {
@@ -99,9 +99,9 @@ def test_the_applications_own_version_table_is_left_alone(
 
 
 def test_on_every_real_database(environment: Environment, database: Database) -> None:
-    """On SQL Server, where one is given, this is the only test that has met one."""
+    """This is the only test that uses a SQL Server, if one is configured."""
     versions = Table("sa_doclock_version", MetaData(), Column("version_num", String(32)))
-    database.create(versions.metadata)  # and drop it when the test ends
+    database.create(versions.metadata)  # dropped when the test ends
     versions.drop(database.engine())
     command.upgrade(environment(database.url), "head")
     with database.engine().connect() as connection:
@@ -217,7 +217,7 @@ def test_alembic_ini_leaves_other_loggers_enabled(sqlite_url: str) -> None:
 
 HAS_PLUGINS = tuple(map(int, alembic_plugin.__version__.split(".")[:2])) >= (1, 18)
 
-#: What autogenerate makes of a check-out table that is new, there, and there without its metadata.
+#: Autogenerate's output for a check-out table: new, existing, and existing without its metadata.
 AUTOGENERATE = """
 import sys
 from alembic.autogenerate import produce_migrations, render_python_code
@@ -240,11 +240,11 @@ with create_engine("sqlite://").connect() as connection:
 
 @pytest.fixture
 def autogenerate(tmp_path: Path) -> Callable[..., str]:
-    """Run autogenerate in a process where sa_doclock has the entry point of pyproject.toml."""
+    """Run autogenerate in a process that sees sa_doclock's entry point from pyproject.toml."""
     project = (ROOT / "pyproject.toml").read_text()
     group = r'^\[project\.entry-points\."alembic\.plugins"\]\n"(.+)" = "(.+)"$'
     ((name, module),) = re.findall(group, project, re.MULTILINE)
-    info = tmp_path / "sa_doclock-0.1.0.dist-info"  # an installed one, later on the path, is hidden
+    info = tmp_path / "sa_doclock-0.1.0.dist-info"  # hides an installed one later on the path
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sa-doclock\nVersion: 0.1.0\n")
     (info / "entry_points.txt").write_text(f"[alembic.plugins]\n{name} = {module}\n")

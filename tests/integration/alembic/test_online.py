@@ -1,4 +1,4 @@
-"""Online: what is sent to SQL Server, in which order and in which transaction."""
+"""Online mode: the statements sent to SQL Server, their order and their transactions."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_alter_database_runs_in_autocommit() -> None:
 
 
 def test_alter_database_in_the_migrations_transaction_is_error_226() -> None:
-    """The twin of the one above: without this rule in the model it would prove nothing."""
+    """The counterpart of the test above, which proves nothing unless the model has this rule."""
     with migrating(Server()) as op, pytest.raises(DBAPIError, match="226"):
         op.execute(ALLOW_ON)
 

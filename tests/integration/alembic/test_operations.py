@@ -1,4 +1,4 @@
-"""The operations: reverse, autogenerate, the log, the exact script of ``--sql``, the table of check-outs."""
+"""The operations: reversal, autogenerate, logging, exact ``--sql`` scripts, the check-out table."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_autogenerate_renders_code_that_runs(operation: MigrateOperation, code: 
     assert rendered.splitlines()[1].strip() == code
     server = Server(snapshot=int("disable" in code), read_committed_snapshot="disable" in code)
     with migrating(server) as op:
-        exec(code, {"op": op})  # the very code that was rendered
+        exec(code, {"op": op})  # exactly the rendered code
     assert len(server.altered()) == 1 + ("True" in code)
 
 
@@ -92,7 +92,7 @@ def test_alembic_check_can_name_them() -> None:
 
 @pytest.fixture
 def users_environment(tmp_path: Path) -> Config:
-    """``alembic init``, as a user has it, on an SQLite file."""
+    """Run ``alembic init`` as a user would, for an SQLite file."""
     config = Config(tmp_path / "alembic.ini")
     command.init(config, str(tmp_path / "migrations"))
     config = Config(tmp_path / "alembic.ini")
@@ -123,7 +123,7 @@ def test_a_generated_revision_imports_what_it_needs(users_environment: Config) -
 
 
 def test_the_log_is_seen_with_the_alembic_ini_that_alembic_makes(users_environment: Config) -> None:
-    """fileConfig() in env.py disables the loggers that exist by then, ours would be one."""
+    """fileConfig() in env.py disables existing loggers, which would include ours."""
     log = logging.getLogger("alembic.sa_doclock")
     assert users_environment.config_file_name is not None
     fileConfig(users_environment.config_file_name)
@@ -134,7 +134,7 @@ def test_the_log_is_seen_with_the_alembic_ini_that_alembic_makes(users_environme
 @pytest.mark.slow
 def test_without_alembic_the_import_names_the_extra() -> None:
     code = "import sys; sys.modules['alembic'] = None; import sa_doclock.alembic"
-    done = subprocess.run(  # our own interpreter
+    done = subprocess.run(  # sys.executable
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
@@ -193,7 +193,7 @@ def script_of(operation: Op, dialect: str, *, rcs: bool = False, **options: obje
 
 
 def altered_in_transaction(script: str) -> list[str]:
-    """Return every ALTER DATABASE of the script that would be error 226."""
+    """Return each ALTER DATABASE of the script that would raise error 226."""
     depth, found = 0, []
     for line in script.splitlines():
         depth += line.startswith("BEGIN TRANSACTION")
@@ -224,7 +224,7 @@ def test_without_transactional_ddl_no_transaction_is_written_around_it() -> None
 @pytest.mark.parametrize("operation", [ENABLE, DISABLE])
 def test_not_one_statement_for_another_database(operation: Op, dialect: str) -> None:
     script = script_of(operation, dialect, rcs=True)
-    # PostgreSQL's DDL is transactional, so Alembic itself writes the frame.
+    # PostgreSQL's DDL is transactional, so Alembic writes BEGIN and COMMIT itself.
     assert script.replace("BEGIN;", "").replace("COMMIT;", "").split() == []
 
 
@@ -233,7 +233,7 @@ def test_script_of_the_ready_migration(environment: Callable[..., Config]) -> No
     config = environment("mssql+pyodbc://", output)
     command.upgrade(config, "head", sql=True)
     command.downgrade(config, "head:base", sql=True)
-    # Alembic's own statements differ with its version; what matters is where ours are.
+    # Alembic's own statements vary by version; only the position of ours matters.
     script = output.getvalue()
     assert altered_in_transaction(script) == []
     before, after = script.split(ALLOW_ON)
@@ -258,7 +258,7 @@ NAME = "co_alembic"
 
 
 def written(connection: sa.Connection, metadata: sa.MetaData) -> str:
-    """Return what autogenerate writes into upgrade()."""
+    """Return the code that autogenerate writes into upgrade()."""
     others_tables = {"include_name": lambda name, kind, _: kind != "table" or name == NAME}
     script = produce_migrations(
         CheckoutTableMigrationContext.configure(connection, opts=others_tables), metadata
@@ -288,8 +288,8 @@ def test_it_is_created_written_and_left_alone(database: Database) -> None:
         assert indexes == {f"ix_{NAME}_owner", f"ix_{NAME}_until"}
         assert connection.scalars(sa.select(table.c.id)).all() == []
 
-        assert written(connection, metadata) == ""  # it is known
-        assert NAME not in written(connection, other)  # it is not known
+        assert written(connection, metadata) == ""  # known
+        assert NAME not in written(connection, other)  # unknown
 
         op.drop_checkout_table(name=NAME)  # type: ignore[attr-defined]
         assert not sa.inspect(connection).has_table(NAME)

@@ -1,4 +1,4 @@
-"""Each test runs on each driver of each database; a test asks for ``url``."""
+"""Each test that uses ``url`` runs on each driver of each database."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ALL = [driver for drivers in DRIVERS.values() for driver in drivers]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that uses ``driver`` once for each."""
+    """Parametrize each test that uses ``driver``."""
     if "driver" in metafunc.fixturenames:
         metafunc.parametrize("driver", dict.fromkeys(ALL))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the drivers that belong to other databases: those are no tests."""
+    """Deselect drivers of other databases, instead of skipping them."""
     if others := [item for item in items if not _fits(item)]:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if _fits(item)]
@@ -40,13 +40,13 @@ def _fits(item: pytest.Item) -> bool:
 
 @pytest.fixture
 def url(documents: Database, driver: str) -> sa.URL:
-    """Lead to the rows of tests/support/models.py by this driver."""
+    """Return this driver's URL of the database with the rows of tests/support/models.py."""
     return url_for(documents, driver)
 
 
 @pytest.fixture
 def enter_async(documents: Database, url: sa.URL) -> Iterator[Callable[[str], Actor[Any]]]:
-    """Bring actors on whose sessions are asynchronous; all leave together."""
+    """Return a function that adds asynchronous actors; all leave together."""
     cast: list[Actor[Any]] = []
 
     def enter(name: str) -> Actor[Any]:
@@ -62,11 +62,11 @@ def enter_async(documents: Database, url: sa.URL) -> Iterator[Callable[[str], Ac
 
 @pytest.fixture
 def ann(enter_async: Callable[[str], Actor[Any]]) -> Actor[Any]:
-    """Act first."""
+    """Add the actor that acts first."""
     return enter_async("ann")
 
 
 @pytest.fixture
 def ben(enter_async: Callable[[str], Actor[Any]]) -> Actor[Any]:
-    """Act second, and wait for ann in most tests."""
+    """Add the actor that acts second, and in most tests waits for ann."""
     return enter_async("ben")

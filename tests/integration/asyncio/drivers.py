@@ -25,16 +25,16 @@ DRIVERS: Mapping[str, tuple[str, ...]] = {
     "mssql": ("aioodbc",),
     "sqlite": ("aiosqlite",),
 }
-if _named := os.environ.get("SA_DOCLOCK_TEST_ASYNC_DRIVER"):  # one alone, as make versions has it
+if _named := os.environ.get("SA_DOCLOCK_TEST_ASYNC_DRIVER"):  # a single driver, as in make versions
     DRIVERS = dict.fromkeys(DRIVERS, (_named,))
 
 
 def drivers_of(column: str) -> tuple[str, ...]:
-    """Return those for a column of the matrix: psycopg alone has a pipeline."""
+    """Return the drivers for a column of the matrix; only psycopg has a pipeline."""
     return ("psycopg",) if column == PIPELINED else DRIVERS[product(column)]
 
 
-#: No wait for a lock ends by itself while a test looks: SQLite's own limit is 5 s.
+#: No lock wait ends by itself during a test: SQLite's own limit is 5 s.
 PATIENT: Mapping[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}
 
 P = ParamSpec("P")
@@ -42,7 +42,7 @@ Opened = Callable[..., Any]
 
 
 def in_a_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """Run an asynchronous test to its end, in its own loop."""
+    """Run an asynchronous test in a new loop."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -55,7 +55,7 @@ def in_a_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 
 
 def url_for(database: Database, driver: str) -> sa.URL:
-    """Return the database's URL, for this driver; skip the test if the driver is not there."""
+    """Return the database's URL for this driver; skip the test if the driver is not installed."""
     if importlib.util.find_spec(driver) is None:
         required = database.name in os.environ.get("SA_DOCLOCK_TEST_REQUIRE", "")
         (pytest.fail if required else pytest.skip)(f"no driver {driver} for {database.name}")
@@ -64,9 +64,9 @@ def url_for(database: Database, driver: str) -> sa.URL:
 
 
 def for_asyncio(url: sa.URL, driver: str) -> sa.URL:
-    """Return the URL for this driver, without the parameters of the other.
+    """Return the URL for this driver, without the other driver's parameters.
 
-    aioodbc is pyodbc behind threads, and needs the same.
+    aioodbc runs pyodbc in threads, and needs the same parameters.
     """
     query = url.query if driver == "aioodbc" else {}
     return url.set(drivername=f"{url.get_backend_name()}+{driver}", query=query)
@@ -74,8 +74,8 @@ def for_asyncio(url: sa.URL, driver: str) -> sa.URL:
 
 @asynccontextmanager
 async def connected(url: sa.URL, **options: Any) -> AsyncIterator[AsyncEngine]:
-    """Make an engine that is disposed in the end."""
-    pool = {"poolclass": AsyncAdaptedQueuePool}  # that of aiosqlite since SQLAlchemy 2.0.38
+    """Make an engine, and dispose of it at the end."""
+    pool = {"poolclass": AsyncAdaptedQueuePool}  # aiosqlite's pool since SQLAlchemy 2.0.38
     patient = PATIENT.get(url.get_backend_name(), {})
     engine = create_async_engine(url, **{**pool, **patient, **options})
     try:

@@ -1,4 +1,4 @@
-"""Asynchronous sessions as actors: a loop of their own, their actions, and tasks that are cancelled."""
+"""Asynchronous sessions as actors: each runs plays in a loop, as tasks that can be cancelled."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Play = Callable[[AsyncLockingSession], Awaitable[T]]
 
 
 class Bridge:
-    """The object that an asynchronous actor holds in place of a session.
+    """The object that an asynchronous actor uses in place of a session.
 
-    The pool has one connection, so that one which a cancelled task has leaked is missed.
+    The pool holds one connection, so that a test notices a connection leaked by a cancelled task.
     """
 
     engine: AsyncEngine
@@ -50,7 +50,7 @@ class Bridge:
         options = PATIENT.get(self._url.get_backend_name(), {})
         self.engine = create_async_engine(
             self._url,
-            poolclass=AsyncAdaptedQueuePool,  # that of aiosqlite since SQLAlchemy 2.0.38
+            poolclass=AsyncAdaptedQueuePool,  # aiosqlite's pool since SQLAlchemy 2.0.38
             pool_size=1,
             max_overflow=0,
             pool_timeout=5,
@@ -69,7 +69,7 @@ class Bridge:
         self.loop.close()
 
     def plays(self, action: Play[T]) -> T:
-        """Run ``action(session)`` to its end; in the actor's thread."""
+        """Run ``action(session)`` to its end, in the actor's thread."""
 
         async def play() -> T:
             return await action(self.session)
@@ -79,12 +79,12 @@ class Bridge:
         return self.loop.run_until_complete(task)
 
     def cancel(self) -> None:
-        """Cancel what is being played; from the director's thread."""
+        """Cancel the current play, from the director's thread."""
         assert self._task is not None
         self.loop.call_soon_threadsafe(self._task.cancel)
 
     def _trace(self, connection: Any, _: object) -> None:
-        # SQLite runs in a thread of the driver's; waits.py looks for the actor's.
+        # The driver runs SQLite in a thread; waits.py looks for the actor's thread.
         actor, begun = threading.get_ident(), self._database.connections._statements
 
         def note(statement: str) -> None:
@@ -94,7 +94,7 @@ class Bridge:
 
 
 def playing(action: Play[T]) -> Callable[[Bridge], T]:
-    """Make a step for an actor: ``ann.does(playing(lambda session: ...))``."""
+    """Make an actor's step: ``ann.does(playing(lambda session: ...))``."""
     return lambda bridge: bridge.plays(action)
 
 
@@ -113,7 +113,7 @@ def seen(order: Order) -> Seen:
 
 
 async def add_ten(session: AsyncLockingSession) -> Seen:
-    """Lock order 1 and add 10 to it and to its first line; not committed yet."""
+    """Lock order 1 and add 10 to it and to its first line, without a commit."""
     order = await session.get_one_entity(Order, 1, FOR_UPDATE, options=WITH_LINES)
     order.total += 10
     order.lines[0].value += 10
@@ -122,7 +122,7 @@ async def add_ten(session: AsyncLockingSession) -> Seen:
 
 
 def reads(lock: LockOptions, lock_timeout: float | None = None) -> Callable[[Bridge], Seen]:
-    """Make the step that locks order 1, then reads it with its lines."""
+    """Make the step that locks order 1, then reads it and its lines."""
 
     async def read(session: AsyncLockingSession) -> Seen:
         return seen(
@@ -135,19 +135,19 @@ def reads(lock: LockOptions, lock_timeout: float | None = None) -> Callable[[Bri
 
 
 def locks(ident: int) -> Callable[[AsyncLockingSession], Awaitable[Order]]:
-    """Make the play that locks this order, and waits for it."""
+    """Make the play that waits for the lock of this order."""
     return lambda session: session.get_one_entity(Order, ident, FOR_UPDATE)
 
 
 async def lock_at_once(session: AsyncLockingSession) -> int:
-    """Lock order 1 if it is free, and let it go; return its total."""
+    """Lock order 1 without waiting, and release it; return its total."""
     total = (await session.get_one_entity(Order, 1, FOR_UPDATE | NO_WAIT)).total
     await session.rollback()
     return total
 
 
 async def look(session: AsyncLockingSession) -> str:
-    """Read what nobody locks."""
+    """Read a row that no session locks."""
     return (await session.get_one(Customer, 1)).name
 
 
@@ -177,7 +177,7 @@ def state_of(player: Player) -> tuple[bool, int, int]:
 
 
 class Stage:
-    """A place where a play stops until it is cancelled, which the director can wait for."""
+    """A place where a play stops until it is cancelled; the director can wait for that."""
 
     def __init__(self) -> None:
         self._reached = threading.Event()
@@ -187,7 +187,7 @@ class Stage:
         await asyncio.Event().wait()
 
     def cancel(self, player: Player, play: Play[Any]) -> None:
-        """Start the play; cancel it when it stops."""
+        """Start the play, and cancel it when it stops."""
         bridge = player.does(lambda bridge: bridge)
         step = player.starts(playing(play))
         assert self._reached.wait(PATIENCE)
@@ -197,10 +197,10 @@ class Stage:
 
 
 def cancel_while_waiting(waiter: Player, holder: Player, play: Play[Any]) -> None:
-    """Start the play; cancel it when the server says that it waits.
+    """Start the play, and cancel it when the server reports that it waits.
 
-    SQLite waits in a thread of the driver's, where nothing can stop it: the task ends with the
-    wait, at the latest when the busy timeout is over.
+    SQLite waits in a thread of the driver, which nothing can stop: the task ends with the wait,
+    when the busy timeout expires at the latest.
     """
     bridge = waiter.does(lambda bridge: bridge)
     step = waiter.starts(playing(play))
@@ -213,7 +213,7 @@ def cancel_while_waiting(waiter: Player, holder: Player, play: Play[Any]) -> Non
 
 
 class CancelledAt:
-    """A coroutine whose task is cancelled where it waits for the n-th time."""
+    """A coroutine whose task is cancelled at its n-th wait."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, object], number: int) -> None:
         self._coroutine, self._number = coroutine, number
@@ -234,5 +234,5 @@ class CancelledAt:
             go_on = partial(next, steps)
             try:
                 yield future
-            except BaseException as error:  # noqa: BLE001  # the coroutine's to handle
+            except BaseException as error:  # noqa: BLE001  # for the coroutine to handle
                 go_on = partial(steps.throw, error)

@@ -1,4 +1,4 @@
-"""A task that is cancelled leaves no lock behind, and a pool that works: sqlalchemy issue 12099."""
+"""A cancelled task leaves no lock behind, and a working pool: sqlalchemy issue 12099."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from tests.support.models import Customer, Line, Order
 def is_free_soon(player: Player) -> bool:
     """Return whether order 1 can be locked.
 
-    A server learns that a client which waited is gone only when it gives it the lock, which is
-    then free at once.  A lock that has leaked stays.
+    A server notices a disconnected waiter only when it grants the lock, and then frees it at once.
+    A leaked lock stays.
     """
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
@@ -60,7 +60,7 @@ def is_free_soon(player: Player) -> bool:
 
 
 async def outcomes_of_cancelling(play: Callable[[], Coroutine[Any, Any, object]]) -> list[object]:
-    """Cancel a play at each of its waits in turn; return what came out in place of CancelledError."""
+    """Cancel a play at each of its waits in turn; return each outcome other than CancelledError."""
     wrong: list[object] = []
     for number in itertools.count(1):
         cancelled = CancelledAt(play(), number)
@@ -137,7 +137,7 @@ def test_inside_a_block(ben: Player, enter_async: Enter) -> None:
 
     stage.cancel(ben, stop_in_block)
     assert state_of(ben) == (False, 0, 0)
-    assert enter_async("cleo").does(playing(lock_at_once)) == 30  # at once, and rolled back
+    assert enter_async("cleo").does(playing(lock_at_once)) == 30  # rolled back
 
 
 def test_inside_a_block_in_the_callers_transaction(ben: Player, enter_async: Enter) -> None:
@@ -173,7 +173,7 @@ def test_inside_a_block_and_once_more_while_it_rolls_back(ben: Player, enter_asy
     assert ben.does(playing(look)) == "Ann"
 
 
-@pytest.mark.not_databases("sqlite", "mssql")  # whoever has locked the file does not wait any more
+@pytest.mark.not_databases("sqlite", "mssql")  # there the holder of the file's lock no longer waits
 def test_while_a_block_waits_to_save(ann: Player, ben: Player, enter_async: Enter) -> None:
     async def change_customer(session: AsyncLockingSession) -> None:
         (await session.get_one(Customer, 1)).name = "Ada"
@@ -214,7 +214,7 @@ def test_by_a_timeout_of_asyncio(ann: Player, ben: Player, enter_async: Enter) -
 # At any: also in a question that the library asks the server by itself, and in the cleanup behind it.
 # Each run has an engine that has not connected yet, so that all questions are asked.
 
-# aioodbc and aiosqlite: a thread goes on with the statement of a task that was cancelled.
+# aioodbc and aiosqlite: a thread continues the statement of a cancelled task.
 
 
 class Base(DeclarativeBase):
@@ -345,7 +345,7 @@ PLAYS = [
 
 @pytest.fixture
 def refilled(documents: Database) -> Iterator[Database]:
-    """Have a table of check-outs beside the documents."""
+    """Add a table of check-outs beside the documents."""
     engine = documents.engine()
     Base.metadata.create_all(engine)
     with engine.begin() as connection:

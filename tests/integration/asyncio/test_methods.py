@@ -1,4 +1,4 @@
-"""Each method does on an asynchronous driver what LockingSession does on the ordinary one."""
+"""Each method does the same on an asynchronous driver as LockingSession on a synchronous one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHARED, FOR_UPDATE, SNAPSHOT, NO_WAIT = (
 )
 WITH_LINES = [selectinload(Order.lines)]
 
-#: Either kind of session is given; what comes back is awaited if it can be.
+#: Each call accepts either kind of session; an awaitable result is awaited.
 CALLS: dict[str, Callable[[Any], Any]] = {
     "plain": lambda s: s.get_entity(Order, 1),
     "NoLock": lambda s: s.get_entity(Order, 1, LockOptions.NoLock),
@@ -79,7 +79,7 @@ async def _came_out(session: Any, call: Callable[[Any], Any]) -> tuple[object, .
         found = call(session)
         if inspect.isawaitable(found):
             found = await found
-    except Exception as error:  # noqa: BLE001  # whatever it is, both must raise it
+    except Exception as error:  # noqa: BLE001  # both must raise the same, whatever it is
         return type(error), str(error).partition("\n")[0]
     total = None if found is None else found.total
     lines = None if found is None else [line.value for line in found.__dict__.get("lines", ())]
@@ -212,9 +212,9 @@ async def take_at_once(session: AsyncLockingSession) -> None:
 
 
 def is_free(player: Player) -> bool:
-    """Return whether the key can be had.
+    """Return whether the key is free.
 
-    A server learns that a client which waited is gone only when it gives it the lock.
+    A server notices a disconnected waiter only when it grants the lock.
     """
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
@@ -352,7 +352,7 @@ each_expiration = pytest.mark.parametrize("expire", EXPIRATIONS)
 
 
 async def _again(session: Session, expire: Expire, take: Take) -> Order:
-    """Hold order 1 with its lines, expire it, and take it again."""
+    """Hold order 1 with its lines, expire it, and lock it again."""
     order = await session.get_one_document(Order, 1, FOR_UPDATE)
     await expire(session, order)
     assert await take(session, order) is order

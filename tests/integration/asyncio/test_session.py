@@ -1,4 +1,4 @@
-"""AsyncLockingSession: its makers and scopes, its signatures, and the session inside."""
+"""AsyncLockingSession: its factories and scopes, its signatures, and the session inside."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Inner(Session):
 
 
 async def check_lock(session: Any) -> None:
-    """Assert that the session locks what it executes."""
+    """Assert that the session's statements lock."""
     await session.execute(with_lock(sa.select(Order), FOR_UPDATE).where(Order.id == 1))
     assert dict(session.sync_session.held_locks) == {(Order, (1,)): FOR_UPDATE}
     await session.rollback()
@@ -269,7 +269,7 @@ async def test_each_task_has_its_own_locks_and_one_waits_for_the_other(url: sa.U
         async def add_one() -> None:
             async with scoped.locked(Order, 1) as order:
                 assert dict(scoped.held_locks) == {(Order, (1,)): FOR_UPDATE}
-                await asyncio.sleep(0)  # the other task runs, and waits
+                await asyncio.sleep(0)  # lets the other task run until it waits
                 order.total += 1
             await scoped.remove()
 
@@ -346,7 +346,7 @@ def test_the_arguments_are_the_same(name: str) -> None:
     if isinstance(ours, property):
         ours, theirs = ours.fget, theirs.fget
     ours, theirs = inspect.signature(ours), inspect.signature(theirs)
-    if name == "on_commit":  # whose function may be a coroutine function there
+    if name == "on_commit":  # the asynchronous session also accepts a coroutine function
         assert ours.parameters.keys() == theirs.parameters.keys()
         return
     assert ours.parameters == theirs.parameters

@@ -1,4 +1,4 @@
-"""Ends of a transaction under asyncio, by the session and behind its back."""
+"""Ends of a transaction under asyncio: by the session, and without its knowledge."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ ForUpdate = LockOptions.ForUpdate
 
 
 def committed(url: sa.URL) -> dict[str, str]:
-    """Return the options of an engine in whose open transactions a document can be locked."""
+    """Return options for an engine whose open transactions can lock a document."""
     mysql = url.get_backend_name() in {"mysql", "mariadb"}
     return {"isolation_level": "READ COMMITTED"} if mysql else {}
 
 
 class UsersOwnError(Exception):
-    """The error that the code inside of a block raises."""
+    """The error raised inside a block."""
 
 
 async def half_done(session: AsyncLockingSession) -> None:
-    """Change a document in its own block, and leave it by an exception."""
+    """Change a document in a block, and leave the block by an exception."""
     async with session.locked(Order, 2) as order:
         order.total = 6
         await session.flush()
@@ -94,7 +94,7 @@ LOCKS: dict[str, Callable[[AsyncLockingSession], Awaitable[object]]] = {
 
 
 async def rolled_back_by_text(connection: AsyncConnection) -> None:
-    """End the transaction behind the driver's back."""
+    """End the transaction without the driver's knowledge."""
     await connection.execute(sa.text("ROLLBACK"))
 
 
@@ -190,7 +190,7 @@ async def test_an_implicit_commit(url: sa.URL) -> None:
 
 NoWait = LockOptions.NoWait
 
-# SQLAlchemy's pool logs the interruption of a reset, and raises it.
+# SQLAlchemy's pool logs and raises the interruption of a reset.
 
 
 def interrupt_next_reset(engine: AsyncEngine) -> None:

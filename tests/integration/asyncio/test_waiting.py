@@ -1,4 +1,4 @@
-"""Two asynchronous sessions at one document: who waits, for how long, and what is raised."""
+"""Two asynchronous sessions, one document: who waits, for how long, and which error is raised."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_second_sees_the_old_state_when_the_first_gives_up(ann: Player, ben:
     assert queued.result() == (40, [20, 20])
 
 
-# On SQL Server a reader is in a SNAPSHOT transaction, and waits for nobody.
+# On SQL Server a reader uses a SNAPSHOT transaction, and waits for no writer.
 @pytest.mark.not_databases("sqlite", "mssql")
 def test_a_reader_waits_for_a_writer(ann: Player, ben: Player) -> None:
     ann.does(playing(add_ten))
@@ -109,7 +109,7 @@ def check_it_gets_an_error(
     with pytest.raises(LockNotAvailable, match="Order 1 ") as caught:
         ben.does(reads(lock | NO_WAIT if seconds is None else lock, seconds))
     error = caught.value
-    assert isinstance(error, OperationalError)  # asyncpg's own is a bare DBAPIError
+    assert isinstance(error, OperationalError)  # asyncpg's own error is a bare DBAPIError
     assert error.orig is not None
     assert error.retryable
     assert not error.connection_invalidated
@@ -211,7 +211,7 @@ async def test_a_wait_is_reported(ann: Player, ben: Player, url: sa.URL) -> None
             pairs = [
                 (wait.waiter.connection_id, wait.blocker.connection_id)
                 for wait in waits
-                if wait.waiter.connection_id == ben.connection_id()  # the server may have others
+                if wait.waiter.connection_id == ben.connection_id()  # the server may list others
             ]
             assert pairs == [(ben.connection_id(), ann.connection_id())]
     ann.does(playing(roll_back))
@@ -223,7 +223,7 @@ async def test_a_wait_is_reported(ann: Player, ben: Player, url: sa.URL) -> None
 async def test_forty_tasks_that_give_up_open_one_connection(
     database: Database, ann: Player, url: sa.URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("SHARED_FOR", "PATIENCE"):  # however slow the machine is
+    for name in ("SHARED_FOR", "PATIENCE"):  # however slow the machine
         monkeypatch.setattr(diagnosis, name, 2 * PATIENCE)
     ann.does(playing(add_ten))
     wait_until_reported(database, ann)

@@ -1,4 +1,4 @@
-"""Batch sessions, whose pauses are short, and how to see them try."""
+"""Batch sessions with short pauses, and a counter of their tries."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sqlalchemy import event
 
 from tests.support.actors import PATIENCE
 
-#: What a try that does not wait sends; on SQLite, with a busy_timeout of 0.
+#: The statements of a try that does not wait; on SQLite, with a busy_timeout of 0.
 _TRIES = ("NOWAIT", "BEGIN IMMEDIATE")
 
 
 class Tries:
-    """Counts, by thread, the statements that try for a lock without waiting."""
+    """Counts, by thread, the statements that try to lock without waiting."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -39,7 +39,7 @@ class Tries:
         return sum(self.by_thread.values())
 
     def wait_for(self, threads: int, each: int = 2) -> None:
-        """Return when so many threads have tried so often: the first time in vain."""
+        """Return when this many threads made this many tries; the first of each failed."""
 
         def done() -> bool:
             return sum(tried >= each for tried in self.by_thread.values()) >= threads
@@ -49,7 +49,7 @@ class Tries:
 
     @contextmanager
     def held_up(self, threads: int) -> Iterator[None]:
-        """Let so many threads come to their next try, and send it only after the block."""
+        """Block the next try of this many threads until the block ends."""
         with self._changed:
             self._held_up = 0
             assert self._changed.wait_for(lambda: self._held_up == threads, PATIENCE)
@@ -63,7 +63,7 @@ class Tries:
 
 @contextmanager
 def seeing_tries(engine: sa.Engine) -> Iterator[Tries]:
-    """Count those of this engine."""
+    """Count the tries of this engine."""
     tries = Tries()
     event.listen(engine, "before_cursor_execute", tries.note)
     yield tries

@@ -1,4 +1,4 @@
-"""A batch session never stands in the queue in front of anybody."""
+"""A batch session never queues ahead of another session."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def tries(batch_engine: sa.Engine) -> Iterator[Tries]:
 
 @pytest.fixture
 def workers(batch_engine: sa.Engine, dave: Callable[..., Actor[Session]]) -> list[Actor[Session]]:
-    """Bring ten workers on."""
+    """Add ten workers."""
     return [dave(lambda: Session(batch_engine, priority="batch")) for _ in range(TEN)]
 
 
 def add_one(session: Session) -> int:
-    """Add one to the total of order 1, and save it."""
+    """Add one to the total of order 1, and commit."""
     with session.locked(Order, 1) as order:
         order.total += 1
         return order.total
@@ -53,20 +53,20 @@ def test_an_interactive_request_overtakes_ten_batch_workers(
     tries.wait_for(TEN)
     interactive = bob.starts(locks(Order, 1))
     wait_until_blocked(waiter=bob, holder=alice, step=interactive)
-    with tries.held_up(TEN):  # PostgreSQL and SQLite let a try in while bob is being woken
+    with tries.held_up(TEN):  # PostgreSQL and SQLite admit a try while bob wakes up
         alice.does(lambda session: session.rollback())
-        assert interactive.result().total == 30  # nobody was there before
+        assert interactive.result().total == 30  # no batch got there first
     assert not any(step.done() for step in batch)
     bob.does(lambda session: session.rollback())
     assert sorted(step.result() for step in batch) == list(range(31, 31 + TEN))
 
 
 @pytest.mark.slow
-@pytest.mark.not_databases("sqlite")  # nobody can be asked
+@pytest.mark.not_databases("sqlite")  # it has no server to ask
 def test_the_server_sees_none_of_them_wait(
     tries: Tries, workers: list[Actor[Session]], alice: Actor[Session]
 ) -> None:
-    """MariaDB has a row for a moment of each try that does not wait; one that waits has it all the time."""
+    """MariaDB shows a row for a moment for each try that does not wait; a waiter's row stays."""
     alice.does(locks(Order, 1))
     batch = [worker.starts(add_one) for worker in workers]
     tries.wait_for(TEN)
@@ -83,7 +83,7 @@ def test_the_server_sees_none_of_them_wait(
 def test_an_interactive_session_waits_in_the_queue(
     tries: Tries, alice: Actor[Session], bob: Actor[Session], carol: Actor[Session]
 ) -> None:
-    """The twin: without the priority, who came first is first."""
+    """The counterpart: without the priority, the first to arrive is the first to get the lock."""
     alice.does(locks(Order, 1))
     first = bob.starts(add_one)
     wait_until_blocked(waiter=bob, holder=alice, step=first)

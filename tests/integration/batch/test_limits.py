@@ -1,4 +1,4 @@
-"""A batch session tries for as long as its lock_timeout says, or for a minute."""
+"""A batch session tries for as long as its lock_timeout, or for a minute."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make_batch(engine: sa.Engine) -> Callable[..., Session]:
 
 
 class Clock:
-    """Time that goes by only while somebody pauses."""
+    """A clock that advances only during a pause."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = time.monotonic()
@@ -65,7 +65,7 @@ def test_it_gives_up_when_its_lock_timeout_is_over(
         for name, way in WAYS.items():
             with pytest.raises(LockNotAvailable, match=r"not granted within 0\.05 s") as caught:
                 way(session)
-            # Less the time to take the connection, which is no wait for a lock.
+            # Excludes the time to get the connection, which is not a wait for a lock.
             assert caught.value.waited, name
             assert caught.value.lock is ForUpdate
             assert not session.in_transaction()
@@ -82,7 +82,7 @@ def test_without_one_it_tries_for_a_minute(
     began = clock.now
     with make_batch() as session, pytest.raises(LockNotAvailable, match="not granted within 60 s"):
         session.get_entity(Order, 1, ForUpdate)
-    assert BATCH_WAIT <= clock.now - began < BATCH_WAIT + 1e-6  # not a moment more
+    assert BATCH_WAIT <= clock.now - began < BATCH_WAIT + 1e-6  # not a moment longer
     assert len(clock.pauses) > 100
     assert max(clock.pauses) <= 0.5
     assert len({round(pause, 6) for pause in clock.pauses}) > len(clock.pauses) / 2  # jitter
@@ -148,12 +148,12 @@ def test_reads_that_never_wait_are_the_same(
                 actor.rollback()
             skipped = actor.entity_set(Order, ForUpdate | LockOptions.SkipLocked)
             assert [order.id for order in actor.scalars(skipped)] == [2]
-        # SQL Server is informed before the first statement whose deadlock it shall be.
+        # SQL Server gets the deadlock priority before the first statement that can deadlock.
         said.append([one for one in statements if "DEADLOCK_PRIORITY" not in one.upper()])
     assert said[0] == said[1]
 
 
-@pytest.mark.not_databases("sqlite")  # whose named lock is the file's
+@pytest.mark.not_databases("sqlite")  # its named lock is the file's lock
 def test_a_name_needs_no_savepoint(make_batch: Callable[..., Session], engine: sa.Engine) -> None:
     sent: list[str] = []
 
@@ -211,10 +211,10 @@ def test_another_error_of_a_try_leaves_no_savepoint(make_batch: Callable[..., Se
     with make_batch(lock_timeout=0.2) as batch, batch.begin():
         with batch.begin_nested(), pytest.raises(LockNotSupported, match="OFFSET"):
             batch.execute(with_lock(crossed, ForUpdate))
-        assert batch.get_entity(Order, 1, ForUpdate) is not None  # and nothing has warned
+        assert batch.get_entity(Order, 1, ForUpdate) is not None  # and without a warning
 
 
-@pytest.mark.not_databases("sqlite")  # there are no rows to skip
+@pytest.mark.not_databases("sqlite")  # it has no row locks to skip
 def test_skip_locked_with_a_lock_timeout_skips(
     make_batch: Callable[..., Session], other: Session
 ) -> None:
@@ -234,7 +234,7 @@ Play = Callable[[AsyncEngine, AsyncSession, AsyncSession], Awaitable[None]]
 
 
 def by_each_driver(play: Play) -> Any:
-    """Play this with a session that holds order 1, and a batch."""
+    """Run this with a session that holds order 1, and a batch session."""
 
     @in_a_loop
     async def test(documents: Database) -> None:
@@ -256,7 +256,7 @@ async def _granted_in_the_end(
 ) -> None:
     with seeing_tries(engine.sync_engine) as tries:
         trying = asyncio.ensure_future(batch.get_one_entity(Order, 1, ForUpdate))
-        await asyncio.to_thread(tries.wait_for, 1, each=3)  # this loop turns, or there were none
+        await asyncio.to_thread(tries.wait_for, 1, each=3)  # without this loop there are no tries
         assert not trying.done()
         await holder.rollback()
         assert (await trying).total == 30
@@ -266,7 +266,7 @@ async def _granted_in_the_end(
 async def _given_up(_: AsyncEngine, __: AsyncSession, batch: AsyncSession) -> None:
     with pytest.raises(LockNotAvailable, match=r"not granted within 0\.05 s") as caught:
         await batch.get_one_entity(Order, 1, ForUpdate, lock_timeout=0.05)
-    assert caught.value.waited  # less the time to take the connection
+    assert caught.value.waited  # excludes the time to get the connection
     with pytest.raises(LockNotAvailable, match=r"not granted within 0\.05 s"):
         await batch.scalars(batch.entity_set(Order, ForUpdate, lock_timeout=0.05))
     assert not batch.in_transaction()

@@ -1,4 +1,4 @@
-"""A batch session that tries in vain loses nothing of what its transaction has done before."""
+"""A failed try of a batch session loses nothing that its transaction did before."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def batch(engine: sa.Engine) -> Iterator[Session]:
 
 @pytest.fixture
 def let_go_after(other: Session, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[float]]:
-    """Return a function that lets ``other`` roll back at the batch's pause of this number."""
+    """Return a function that rolls back ``other`` at the batch's n-th pause."""
 
     def prepare(number: int) -> list[float]:
         pauses: list[float] = []
@@ -56,7 +56,7 @@ def hold(session: Session) -> None:
 
 
 def work(session: Session) -> None:
-    """Write something, hold a document, and leave a change that is not flushed."""
+    """Write a row, lock a document, and leave a change unflushed."""
     session.add(Customer(id=9, name="written"))
     session.flush()
     session.get_one_entity(Order, 2, ForUpdate).total = 6
@@ -123,7 +123,7 @@ def test_what_is_given_up_leaves_the_transaction_refusing(
     with pytest.raises(sa.exc.PendingRollbackError):
         batch.commit()
     assert list(batch.held_locks) == [(Order, (2,))]
-    assert finds_held(Order, 2)(session)  # it is held until the rollback
+    assert finds_held(Order, 2)(session)  # held until the rollback
     batch.rollback()
     assert not batch.held_locks
     assert elsewhere(sa.select(Customer.id).where(Customer.id > 8)) == []
@@ -140,8 +140,8 @@ def test_a_savepoint_gives_up_what_failed_in_it(batch: Session, other: Session) 
     assert batch.get_one(Customer, 10).name == "pending"
 
 
-#: Whether a batch gives back what a try in vain has got, where it was the first of the transaction
-#: and where it was not: InnoDB's savepoint keeps the locks, but for one that came first.
+#: Whether a batch releases the locks of a failed try: as the first statement of the transaction,
+#: and later. An InnoDB savepoint keeps its locks, unless it comes first.
 GIVES_BACK = {
     "postgresql": (True, True),
     "mysql": (True, False),
@@ -160,7 +160,7 @@ def test_some_rows_that_it_got_are_given_back(
     monkeypatch: pytest.MonkeyPatch,
     worked_before: bool,
 ) -> None:
-    """Order 1 is free, order 2 is not: shall others wait for 1 while the batch pauses?"""
+    """Order 1 is free and order 2 is not: others must not wait for 1 while the batch pauses."""
     other.get_one_entity(Order, 2, ForUpdate)
     held: list[bool] = []
 
@@ -183,7 +183,7 @@ def test_some_rows_that_it_got_are_given_back(
 def test_a_deadlock_of_two_batches_cannot_be(
     engine: sa.Engine, dave: Callable[..., Actor[Session]]
 ) -> None:
-    """Neither waits, so one of them gives up, or both do."""
+    """Neither waits, so one or both give up."""
     one, two = (dave(lambda: Session(engine, priority="batch")) for _ in range(2))
     one.does(locks(Order, 1))
     two.does(locks(Order, 2))
@@ -203,7 +203,7 @@ def test_a_deadlock_of_its_writes_is_reported_as_ever(
 ) -> None:
     def write(ident: int) -> Callable[[Session], None]:
         def step(session: Session) -> None:
-            # By its key: without an index SQL Server would wait for the lines of the other order.
+            # By its key: without an index SQL Server waits for the lines of the other order.
             line = {1: 1, 2: 3}[ident]
             session.execute(sa.update(Line).where(Line.id == line).values(value=1))
 
@@ -243,7 +243,7 @@ def test_on_commit_functions_are_kept(
 def ended_by_refusal(
     make_session: Callable[..., LockingSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Have order 2 held, and its first refusal end the transaction; then it is free."""
+    """Hold order 2 until its first refusal, which ends the transaction."""
     holder = make_session()
     holder.get_one_entity(Order, 2, ForUpdate)
 

@@ -1,4 +1,4 @@
-"""An order that is checked out, with its lines; a note that is not; and how a check-out expires."""
+"""An order that can be checked out, with its lines; a note that cannot; and expired check-outs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Base(DeclarativeBase):
 
 
 def key() -> Mapped[int]:
-    """A primary key that the tests choose."""
+    """A primary key chosen by the test."""
     return mapped_column(primary_key=True, autoincrement=False)
 
 
@@ -36,7 +36,7 @@ class Line(Base):
 
 @document(checkout=True)
 class Article(Base):
-    """Its key is a text, which a database may compare without case."""
+    """A text key, which a database may compare case-insensitively."""
 
     __tablename__ = "co_articles"
     code: Mapped[str] = mapped_column(sa.String(40), primary_key=True)
@@ -45,7 +45,7 @@ class Article(Base):
 
 @document
 class Memo(Base):
-    """A document that is not checked out."""
+    """A document without check-outs."""
 
     __tablename__ = "co_memos"
     id: Mapped[int] = key()
@@ -56,7 +56,7 @@ CHECKOUTS = checkout_table(Base.metadata, TABLE)
 
 
 def expire(engine: sa.Engine) -> None:
-    """Let the time of all check-outs be over, as if they had begun an hour ago."""
+    """Expire all check-outs, as if they had begun an hour ago."""
     with engine.begin() as connection:
         for row in connection.execute(sa.select(CHECKOUTS)).mappings():
             connection.execute(
@@ -67,6 +67,5 @@ def expire(engine: sa.Engine) -> None:
 
 
 def epochs(engine: sa.Engine) -> list[int]:
-    """Return the epochs of all documents."""
     with engine.connect() as connection:
         return list(connection.scalars(sa.select(CHECKOUTS.c.epoch).order_by(CHECKOUTS.c.id)))

@@ -1,4 +1,4 @@
-"""renew() and check_in() by the epoch that a page has kept, beside those with a Checkout."""
+"""renew() and check_in() by an epoch that a page stored, beside those by a Checkout."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_it_is_renewed_and_checked_in(factory: Factory, session: LockingSession)
         ("ann", 1, mine.since, "editing")
     )
     assert longer.until - mine.until > 44 * MINUTE
-    assert session.renew(Order, 1, 1).lease == timedelta(hours=1)  # as long as before
+    assert session.renew(Order, 1, 1).lease == timedelta(hours=1)  # the same lease as before
     assert session.renew(Order, 1, 1, lease=60).lease == MINUTE
     session.commit()
     session.check_in(Order, 1, mine.epoch)
@@ -251,7 +251,7 @@ def test_a_lease_that_is_no_time(session: LockingSession, lease: Any) -> None:
 
 
 def test_the_longest_note_and_owner(session: LockingSession) -> None:
-    """They are kept by every database, and one more byte is refused before anything is sent."""
+    """Every database stores them; one more byte is refused before a statement is sent."""
     owner, note = "\N{LATIN SMALL LETTER E WITH ACUTE}" * 255, "x" * 65_535
     session.check_out(Order, 1, owner, note=note)
     wide = "\N{GRINNING FACE}" * 127
@@ -328,7 +328,7 @@ def test_a_key_that_the_class_cannot_read(
         session.check_out(Order, ident, "ann")
     session.commit()
     break_key(engine, "not a number")
-    listed = session.checkouts()  # by their time, which two of one millisecond share
+    listed = session.checkouts()  # ordered by time, which can be equal within a millisecond
     found = {checkout.ident: checkout for checkout in listed}
     unreadable = found["not a number"]
     assert {ident: checkout.unreadable for ident, checkout in found.items()} == {

@@ -1,4 +1,4 @@
-"""Workers that are stopped or killed, connections that are lost, clocks that are wrong; on real servers."""
+"""Workers that are stopped or killed, lost connections and wrong clocks, on real servers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_free(factory: sessionmaker[LockingSession]) -> bool:
 
 
 def is_unlocked(engine: sa.Engine) -> bool:
-    """Return whether the server has ended the transaction of a worker that was killed."""
+    """Return whether the server has ended the transaction of a killed worker."""
     with LockingSession(engine) as session:
         try:
             session.get_entity(Order, 1, LockOptions.ForUpdate | LockOptions.NoWait)
@@ -50,7 +50,7 @@ def is_unlocked(engine: sa.Engine) -> bool:
 
 
 def save_as(factory: sessionmaker[LockingSession], owner: str) -> int:
-    """Do the work of the first order, and return the epoch."""
+    """Process the first order, and return the epoch."""
     with next(lease_each(factory, TODO, owner=owner, limit=1)) as lease:
         assert lease.key == 1
         with lease.saving() as row:
@@ -70,7 +70,7 @@ def test_a_worker_that_is_stopped_past_its_lease_cannot_save(
     with forked(WORKER, database.url, "stopped", "0.5") as worker:
         assert worker.next_line() == "working 1"
         worker.signal(signal.SIGSTOP)
-        wait_until(lambda: is_free(factory))  # its time is over by the clock of the database
+        wait_until(lambda: is_free(factory))  # expired by the database's clock
         assert save_as(factory, "another") == 2
         worker.signal(signal.SIGCONT)
         worker.tell()
@@ -108,7 +108,7 @@ def test_a_worker_that_is_killed_at_each_statement(
         wait_until(lambda: is_unlocked(engine))
         expire(engine)
         found = total(engine)
-        if found:  # it was killed between its commit and its check-in
+        if found:  # killed between its commit and its check-in
             with engine.connect() as connection:
                 assert connection.scalars(sa.select(CHECKOUTS.c.epoch)).one() == found
         else:
@@ -138,7 +138,7 @@ def test_a_connection_that_is_lost_in_a_renewal(
     with next(lease_each(factory, TODO, owner="one", lease=1.5, limit=1)) as lease:
         before = lease.checkout.until
         sa.event.listen(engine, "before_cursor_execute", end_connection)
-        wait_until(lambda: lease.checkout.until > before)  # the heartbeat has tried again
+        wait_until(lambda: lease.checkout.until > before)  # the heartbeat tried again
         assert killed
         assert not lease.lost
         with lease.saving() as row:
@@ -172,7 +172,7 @@ WORKERS, TAKEOVERS = 4, 100
 
 
 class Run:
-    """Workers that take each other's orders, and save by whatever check-out they have had."""
+    """Workers that take over each other's orders, and save with any check-out they ever had."""
 
     def __init__(self, factory: sessionmaker[LockingSession], how: str) -> None:
         self.factory, self.how = factory, how
@@ -192,7 +192,7 @@ class Run:
     def save(self, ident: int, epoch: int) -> None:
         asked: dict[str, Any] = {"checkout": epoch} if self.how == "fenced" else {}
         make = self.factory
-        if not asked:  # as a program does that only reads the table, and then writes
+        if not asked:  # like a program that reads the table, and then writes
             make = sessionmaker(self.factory.kw["bind"], class_=LockingSession)
         with make() as session:
             try:
@@ -255,7 +255,7 @@ def test_a_document_that_another_has_is_refused(
     while interrupted:
         with factory() as session:
             session.get_one_entity(Order, 1, ForUpdate)
-            interrupted = ctrl_c.during(lambda: end(session))  # it is called at once
+            interrupted = ctrl_c.during(lambda: end(session))  # called at once
             with suppress(*UNFINISHED):
                 session.rollback()
             checkout = other.check_out(Order, 1, "ann")

@@ -1,4 +1,4 @@
-"""Leases and check-outs: rows for work of hours, by the database's clock, also under asyncio."""
+"""Leases and check-outs, also under asyncio: hours of work on a row, by the database's clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.quick
 # lease_each(): rows for work of hours, each for one worker, who holds nothing while it works.
 
 TODO = sa.select(Order).where(Order.total == 0)
-SHORT = timedelta(seconds=0.6)  # the heartbeat comes after a third of it
+SHORT = timedelta(seconds=0.6)  # the heartbeat runs after a third of it
 
 
 def owners(factory: sessionmaker[LockingSession]) -> list[str]:
@@ -82,7 +82,7 @@ def test_each_row_comes_up_once_and_nothing_is_held_meanwhile(
 def test_what_others_have_is_skipped(factory: sessionmaker[LockingSession]) -> None:
     first = lease_each(factory, TODO, owner="one")
     with next(first) as mine:
-        second = lease_each(factory, TODO, owner="one")  # also of the same owner
+        second = lease_each(factory, TODO, owner="one")  # even of the same owner
         assert [lease.key for lease in second] == [2, 3]
         assert (second.report.skipped, second.report.given_back) == (1, 2)
         with factory() as session, session.begin():
@@ -126,7 +126,7 @@ def test_an_exception_frees_the_row(factory: sessionmaker[LockingSession]) -> No
 def test_who_has_lost_the_row_cannot_save(
     factory: sessionmaker[LockingSession], engine: sa.Engine
 ) -> None:
-    """As after SIGSTOP for longer than the lease, which test_faults.py really sends."""
+    """As after a SIGSTOP longer than the lease; test_faults.py sends a real one."""
     stopped = next(lease_each(factory, TODO, owner="one", limit=1))
     with pytest.raises(CheckoutLost) as caught, stopped:  # noqa: PT012
         expire(engine)
@@ -162,7 +162,7 @@ def test_the_heartbeat_tells_that_the_row_is_lost(
     factory: sessionmaker[LockingSession],
 ) -> None:
     lease = next(lease_each(factory, TODO, owner="one", lease=SHORT))
-    with pytest.raises(CheckoutLost), lease:  # noqa: PT012  # the end of the block raises it
+    with pytest.raises(CheckoutLost), lease:  # noqa: PT012  # raised at the end of the block
         with factory.begin() as session:
             session.take_over(Order, lease.key, "the operator")
         wait_until(lambda: lease.lost)
@@ -195,7 +195,7 @@ def test_a_heartbeat_that_cannot_start_fails_the_lease_and_no_later_one(
     def fail(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    wait_until(lambda: heartbeat._thread is None)  # of the test before
+    wait_until(lambda: heartbeat._thread is None)  # left by the test before
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fail)
         leases = lease_each(factory, TODO, owner="one", lease=SHORT)
@@ -254,7 +254,7 @@ def test_times_are_in_utc_and_have_microseconds(
         stored = session.execute(sa.select(CHECKOUTS.c.since, CHECKOUTS.c.until)).one()
         assert (stored.since, stored.until) == (mine.since, mine.until)
         session.rollback()
-        if engine.dialect.name != "sqlite":  # whose clock has milliseconds
+        if engine.dialect.name != "sqlite":  # SQLite's clock has milliseconds
             sinces = set()
             for number in range(5):
                 sinces.add(session.take_over(Order, 1, f"{number}").since.microsecond % 1000)
@@ -270,7 +270,7 @@ Factory = async_sessionmaker[AsyncLockingSession]
 
 @asynccontextmanager
 async def renewed() -> AsyncIterator[None]:
-    """Return when a task of this loop has renewed a check-out, and has committed it."""
+    """Return when a task of this loop has renewed a check-out and committed."""
     done = asyncio.Event()
 
     def note(session: LockingSession, _checkout: object, change: str) -> None:

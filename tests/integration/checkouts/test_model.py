@@ -1,7 +1,7 @@
-"""Check-outs against a model: hypothesis writes the programs, and what is reported must be what the model says.
+"""Check-outs against a model: hypothesis writes the programs, and the model predicts each result.
 
-The invariants: a document has at most one valid owner; epochs grow; a write under an old epoch is never
-committed; what was rolled back never was; expiry frees.
+The invariants: a document has at most one valid owner; epochs grow; a write under an old epoch is
+never committed; a rolled-back check-out never existed; an expired check-out frees the document.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Machine(RuleBasedStateMachine):
         number=st.integers(0, 50), commit=commits, action=st.sampled_from(["renew", "in", "save"])
     )
     def use(self, number: int, *, commit: bool, action: str) -> None:
-        """Renew, check in or save by some check-out that was once given."""
+        """Renew, check in or save with any earlier check-out."""
         if not self.given:
             return
         mine = self.given[number % len(self.given)]

@@ -1,4 +1,4 @@
-"""A way past the lock is a way past the check-out: each way to write a document asks, or is said not to."""
+"""Each way to write a document respects check-outs, or is documented as a way past them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ATOMIC: dict[str, Callable[[], Any]] = {
         sa.update(Order).where(Order.id == sa.bindparam("which")).values(total=Order.total + 1)
     ),
 }
-#: Each way past the lock by key, and what becomes of it.
+#: Each way past a lock by key, and its outcome.
 WAYS: dict[str, Callable[[LockingSession], Any]] = {
     "update": lambda s: s.execute(sa.update(Order).filter_by(id=1).values(total=7)),
     "update of parts": lambda s: s.execute(sa.update(Line).values(value=7)),
@@ -58,7 +58,7 @@ WAYS: dict[str, Callable[[LockingSession], Any]] = {
         Line, [{"id": 9, "order_id": 1, "value": 7}]
     ),
     "bulk_save_objects": lambda s: s.bulk_save_objects([Line(id=9, order_id=1, value=7)]),
-    "flush": lambda s: flush(s),  # noqa: PLW0108  # it is defined below
+    "flush": lambda s: flush(s),  # noqa: PLW0108  # defined below
 }
 
 
@@ -146,7 +146,7 @@ def test_who_waits_sees_the_check_out_that_came_meanwhile(
 @pytest.mark.databases("postgresql", "mysql", "mariadb", "sqlite")
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
 def test_a_row_that_comes_after_the_comparison(engine: sa.Engine, factory: Factory) -> None:
-    """It may be checked out: nothing of the transaction is saved, and it can be run again."""
+    """It may be checked out: the transaction saves nothing, and can be run again."""
     moved = sa.update(Order).where(Order.total == 0).values(total=Order.total + 1)
     with engine.begin() as connection:
         connection.execute(sa.update(TABLE).where(TABLE.c.id == 3).values(total=5))
@@ -184,7 +184,7 @@ def test_of_other_classes_and_sessions_it_sends_nothing_more(
 
 
 def words(engine: sa.Engine, session: LockingSession, statement: Any) -> Iterator[str]:
-    """Yield the first word of each statement that this one sends, but for BEGIN."""
+    """Yield the first word of each statement of this session, except BEGIN."""
     for one in sent(engine, lambda: session.execute(statement)):
         if not one.startswith("BEGIN"):
             yield one.split()[0]
@@ -207,7 +207,7 @@ def test_the_other_ways_need_the_lock_which_asks(factory: Factory, way: str) -> 
         other.get_entity(Order, 1, ForUpdate, checkout=epoch)
         WAYS[way](other)
         other.commit()
-    with factory() as other, other.unguarded():  # which its docstring says
+    with factory() as other, other.unguarded():  # documented in its docstring
         WAYS["update"](other)
 
 
@@ -328,7 +328,7 @@ def test_a_combined_commit_is_refused_and_may_check_out(
 
     with pytest.raises(OSError, match="no printer"):
         gate.run(factory, Order, 1, check_out_and_fail)
-    assert gate.run(factory, Order, 1, check_out) == 1  # the failed one is undone
+    assert gate.run(factory, Order, 1, check_out) == 1  # the failed check-out is undone
     for _ in range(2):
         with pytest.raises(CheckedOut) as caught:
             gate.run(factory, Order, 1, lambda *_: None)

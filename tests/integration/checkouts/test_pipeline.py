@@ -1,4 +1,4 @@
-"""In a pipeline the question who has the document travels with its lock: not one round trip more."""
+"""In a pipeline the check-out query travels with the lock: no additional round trip."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ForUpdate = LockOptions.ForUpdate
 
 @pytest.fixture
 def wire(database: Database, engine: sa.Engine) -> Iterator[Wire]:
-    """Stand in front of the server; the tables are there."""
+    """Run a proxy in front of the server, with the tables created."""
     assert engine
     wire = wire_to(database.url)
     yield wire
@@ -31,7 +31,7 @@ def wire(database: Database, engine: sa.Engine) -> Iterator[Wire]:
 
 @pytest.fixture
 def through(wire: Wire, database: Database) -> Iterator[sa.Engine]:
-    """Make an engine of one connection over the wire."""
+    """Make an engine with one connection through the proxy."""
     engine = sa.create_engine(
         over(wire, database.url),
         connect_args=database.connect_args,
@@ -43,7 +43,7 @@ def through(wire: Wire, database: Database) -> Iterator[sa.Engine]:
 
 
 def trips(wire: Wire, engine: sa.Engine, lock: Any, **options: Any) -> int:
-    """Return the round trips of a lock, when all has been asked before."""
+    """Return the round trips of a lock on a warmed-up engine."""
     make = sessionmaker(engine, class_=LockingSession, **options)
     numbers = []
     for _ in range(2):

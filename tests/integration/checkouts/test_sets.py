@@ -1,4 +1,4 @@
-"""A set that skips leaves out what others have checked out; any other is refused, with the document's name."""
+"""SKIP LOCKED skips rows that others checked out; any other set is refused, naming the document."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ LIMITED: dict[str, Way] = {
 
 
 def claimed(session: LockingSession, **options: Any) -> list[int]:
-    """Return the keys that claim_each() hands out; the session holds none of them then."""
+    """Return the keys that claim_each() yields; no lock is left."""
     make = sessionmaker(session.get_bind(), class_=LockingSession, checkouts=CHECKOUTS)
     found = []
     for claim in claim_each(make, sa.select(Order).where(Order.total == 0), **options):
@@ -112,9 +112,7 @@ def test_another_comes_in_its_place(factory: Factory, way: Way) -> None:
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
-@pytest.mark.databases(
-    "postgresql"
-)  # which counts as the others do; the rows take ten seconds there
+@pytest.mark.databases("postgresql")  # counts like the others; its rows take ten seconds
 def test_a_thousand_in_front_cost_a_handful_of_statements(
     factory: Factory, engine: sa.Engine
 ) -> None:
@@ -202,14 +200,14 @@ def test_an_expired_one_is_not_left_out(factory: Factory, engine: sa.Engine) -> 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 def test_a_check_out_that_comes_between_the_tries(factory: Factory, engine: sa.Engine) -> None:
-    """It is found under the lock of the second try."""
+    """The lock of the second try finds it."""
     taken(factory, 1)
     with factory() as session, factory() as late:
         seen: list[str] = []
 
         def check_out_late(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
             seen.append(statement)
-            if len(seen) == 2:  # the first try has found order 1
+            if len(seen) == 2:  # the first try found order 1
                 late.check_out(Order, 2, "bob")
                 late.commit()
 
@@ -235,7 +233,7 @@ def test_without_a_check_out_it_costs_one_statement(factory: Factory, engine: sa
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 def test_a_plain_session_sees_all(engine: sa.Engine, factory: Factory) -> None:
-    """The control: without check-outs nothing is left out."""
+    """The control: without check-outs no row is left out."""
     taken(factory, 2)
     with Session(engine) as session:
         assert ids(session.scalars(sa.select(Order).with_for_update(skip_locked=True))) == [1, 2, 3]
@@ -311,7 +309,7 @@ def test_rows_that_others_have_checked_out_are_found_a_hundred_at_a_time(
     sa.event.listen(engine, "begin", count)
     claim_all()
     assert claimed == free
-    # Two reads of keys, one of the check-outs per hundred and claim, and a try and a claim for each.
+    # Two reads of keys, one of check-outs per hundred and claim, and a try and a claim for each.
     assert transactions <= 2 + MANY // 100 + 1 + 4 * len(free)
     claimed.clear()
     transactions = 0

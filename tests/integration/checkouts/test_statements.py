@@ -1,4 +1,4 @@
-"""The statements that are sent: one more for a ForUpdate lock of a class with checkout=True, none for others."""
+"""A ForUpdate lock of a class with checkout=True sends one statement more; no other lock does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.integration.telemetry.conftest import Recorded
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 
-#: Each with the number of statements that check-outs add.
+#: Each lock, with the number of statements that check-outs add.
 LOCKS: dict[str, tuple[Callable[[LockingSession], Any], int]] = {
     "by key": (lambda s: s.get_entity(Order, 1, ForUpdate), 1),
     "with parts": (lambda s: s.get_document(Order, 1, ForUpdate), 1),
@@ -36,7 +36,7 @@ LOCKS: dict[str, tuple[Callable[[LockingSession], Any], int]] = {
 
 
 def sent(engine: sa.Engine, do: Callable[[], object]) -> list[str]:
-    """Return the statements that this sends."""
+    """Return the statements that this call sends."""
     statements: list[str] = []
 
     def note(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -58,7 +58,7 @@ def test_the_number_of_statements(
     counts = []
     for make in (sessionmaker(engine, class_=LockingSession), factory):
         with make() as session:
-            lock(session)  # what an engine asks at first
+            lock(session)  # the engine's first queries
             session.rollback()
             session.expunge_all()
             counts.append(len(sent(engine, partial(lock, session))))
@@ -99,7 +99,7 @@ def test_listeners_and_the_log_are_notified(
         mine = session.check_out(Order, 1, "ann")
         theirs = session.take_over(Order, 1, "bob")
         session.check_in(session.renew(theirs))
-        session.take_over(Order, 1, "cat")  # nobody has it
+        session.take_over(Order, 1, "cat")  # not checked out
     assert reported == [
         ("checked out", 1),
         ("renewed", 1),
@@ -123,7 +123,7 @@ def test_the_table_of_another_session_is_refused() -> None:
 @pytest.mark.not_databases("sqlite-journal")
 @pytest.mark.databases("sqlite")
 def test_a_renewal_goes_to_the_primary(engine: sa.Engine, tmp_path: Path) -> None:
-    replica = sa.create_engine(f"sqlite:///{tmp_path / 'replica.db'}")  # without a single table
+    replica = sa.create_engine(f"sqlite:///{tmp_path / 'replica.db'}")  # without any table
 
     class Routing(LockingSession):
         def get_bind(self, mapper: Any = None, *, clause: Any = None, **_: Any) -> Any:

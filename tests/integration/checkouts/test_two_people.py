@@ -38,7 +38,7 @@ def checked_out(session: LockingSession, owner: str = "ann", ident: int = 1) -> 
 
 
 def take(block: Any) -> Any:
-    """Enter the block and leave it."""
+    """Enter and leave the block."""
     with block as found:
         return found
 
@@ -143,7 +143,7 @@ def test_expiry_frees(session: LockingSession, other: LockingSession, engine: sa
     assert session.checkouts() == []
     assert [one.expired for one in session.checkouts(expired=True)] == [True]
     assert take(other.locked(Order, 1)).id == 1
-    assert take(session.locked(Order, 1, checkout=mine)).id == 1  # nobody has taken it since
+    assert take(session.locked(Order, 1, checkout=mine)).id == 1  # not taken over since
     theirs = checked_out(other, "bob")
     assert theirs.epoch == 2
     with pytest.raises(CheckoutLost, match="epoch 2"):
@@ -171,7 +171,7 @@ def test_a_renewal_after_the_expiry_is_good(session: LockingSession, engine: sa.
     assert (again.epoch, again.since, again.lease) == (1, mine.since, MINUTE)
     found = session.checkout_of(Order, 1)
     assert found == again
-    assert session.renew(again).lease == MINUTE  # as long as before
+    assert session.renew(again).lease == MINUTE  # the same lease as before
 
 
 def test_a_document_that_is_checked_in_is_free(
@@ -206,7 +206,7 @@ def test_a_rollback_undoes_it(
         with session.begin_nested() as savepoint:
             assert session.check_out(Order, 1, "ann").epoch == 1
             savepoint.rollback()
-        assert session.get_entity(Order, 1, ForUpdate) is not None  # nobody has it
+        assert session.get_entity(Order, 1, ForUpdate) is not None  # not checked out
     with session.begin():
         session.get_entity(Order, 1, ForUpdate)
         with session.begin_nested() as savepoint:
@@ -238,7 +238,7 @@ def test_a_list_of_check_outs(session: LockingSession, engine: sa.Engine) -> Non
     listed = session.checkouts()
     times = [checkout.since for checkout in listed]
     assert times == sorted(times)
-    assert set(listed) == {one, two, three}  # two of one millisecond have no order
+    assert set(listed) == {one, two, three}  # two within one millisecond have no order
     assert set(session.checkouts(owner="ann")) == {one, three}
     assert set(session.checkouts(Order)) == {one, two}
     assert session.checkouts(Article, owner="bob") == []
@@ -296,7 +296,7 @@ def test_who_takes_over_waits_for_the_lock(
     alice.does(lambda s: s.get_entity(Order, 1, ForUpdate, checkout=mine))
     second = bob.starts(lambda s: s.take_over(Order, 1, "bob"))
     wait_until_blocked(waiter=bob, holder=alice, step=second)
-    alice.does(lambda s: s.renew(mine))  # which needs no lock of the header
+    alice.does(lambda s: s.renew(mine))  # locks no header row
     alice.does(lambda s: s.commit())
     assert second.result().epoch == 2
     bob.does(lambda s: s.commit())
@@ -319,7 +319,7 @@ def test_who_waited_for_the_lock_sees_a_check_out_that_came_meanwhile(
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
 def test_an_adopted_lock_at_a_snapshot(engine: sa.Engine, session: LockingSession) -> None:
-    """A plain read of its transaction would not see the check-out that came after its begin."""
+    """A plain read of its transaction would miss a check-out made after its begin."""
     level = engine.execution_options(isolation_level="REPEATABLE READ")
     factory = sessionmaker(level, class_=LockingSession, checkouts=CHECKOUTS)
     with factory() as other:

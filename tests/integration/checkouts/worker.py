@@ -1,7 +1,8 @@
 """A separate worker process: ``main(URL, OWNER, SECONDS, [KILLED_AT])``.
 
-It leases the first order, tells that it works, waits to be asked to go on, saves, and tells how that ended.
-With KILLED_AT it waits for nobody, and kills itself in front of the statement with this number.
+It leases the first order, reports that it works, waits for permission to continue, saves, and
+reports the outcome.  With KILLED_AT it waits for no permission, and kills itself before the
+statement with this number.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def tell(line: str) -> None:
 
 
 def kill_at(engine: sa.Engine, number: int) -> None:
-    """Kill this process in front of the statement, or the end of a transaction, with this number."""
+    """Kill this process before the statement, COMMIT or ROLLBACK with this number."""
     numbers = count(1)
 
     def note(*_: object) -> None:
@@ -41,7 +42,7 @@ def main(url: str, owner: str, seconds: str, killed_at: str = "") -> None:
     engine = sa.create_engine(url)
     factory = sessionmaker(engine, class_=LockingSession, checkouts=CHECKOUTS)
     with engine.connect():
-        pass  # what an engine asks at first is no part of the work
+        pass  # does not count the engine's first queries
     if killed_at:
         kill_at(engine, int(killed_at))
     try:

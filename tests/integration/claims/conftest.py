@@ -1,4 +1,4 @@
-"""A table of jobs beside the documents of tests/support/models.py, and loops over it."""
+"""A table of jobs beside the documents of tests/support/models.py, and loops over the jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.integration.conftest import KeptRows
 
 @pytest.fixture(scope="session")
 def kept_rows() -> Iterator[KeptRows]:
-    """Keep the table, with ten new jobs for each test."""
+    """Keep the table; each test starts with ten new jobs."""
     rows = KeptRows(Base.metadata, put_jobs)
     yield rows
     rows.close()

@@ -1,4 +1,4 @@
-"""The work of these tests: jobs, and what is done with them."""
+"""The jobs of these tests, and the work on them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Step(Base):
 
 
 class Log(Base):
-    """Has a line for each time that a job was run."""
+    """One row for each run of a job."""
 
     __tablename__ = "cl_log"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -52,7 +52,7 @@ class Log(Base):
 
 @document(parts=("items",))
 class Parcel(Base):
-    """A composite key, and a declared document."""
+    """A declared document with a composite key."""
 
     __tablename__ = "cl_parcel"
     year: Mapped[int] = key()
@@ -105,7 +105,7 @@ STATES = sa.select(Job.id, Job.state).order_by(Job.id)
 
 
 def put_jobs(connection: sa.Connection) -> None:
-    """Put ten new jobs in the table, and take everything else away."""
+    """Replace all rows with ten new jobs."""
     for table in reversed(Base.metadata.sorted_tables):
         connection.execute(table.delete())
     for entity, rows in _ROWS.items():
@@ -113,7 +113,7 @@ def put_jobs(connection: sa.Connection) -> None:
 
 
 def run(job: Job) -> None:
-    """Do the work: such a job is new no more."""
+    """Do the work: afterwards the job is no longer new."""
     job.state = "done"
     job.runs += 1
 
@@ -126,8 +126,8 @@ Factory = async_sessionmaker[AsyncLockingSession]
 
 @asynccontextmanager
 async def factory(database: Database) -> AsyncIterator[Factory]:
-    """Make sessions of the first driver; in the end all of its connections are in the pool."""
-    arguments = database.connect_args  # of psycopg, which is the first driver
+    """Return a factory on the first driver; at the end every connection is back in the pool."""
+    arguments = database.connect_args  # of psycopg, the first driver
     options = {"connect_args": arguments} if arguments else {}
     async with connected(url_for(database, drivers_of(database.column)[0]), **options) as engine:
         yield async_sessionmaker(engine, class_=AsyncLockingSession)
@@ -137,5 +137,5 @@ async def factory(database: Database) -> AsyncIterator[Factory]:
 
 
 async def next_of(claims: Any) -> Any:
-    """Return the next claim; anext() needs an iterator that is one by type."""
+    """Return the next claim; anext() accepts only an iterator type."""
     return await claims.__anext__()

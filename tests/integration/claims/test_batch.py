@@ -1,4 +1,4 @@
-"""Many rows a transaction: what is sent, and what is undone with what."""
+"""Several rows per transaction: the statements sent, and the work that an error undoes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def work(factory: Factory, statement: Any = NEW, **how: Any) -> Any:
 
 
 def counted(engine: sa.Engine, work: Callable[[], Any]) -> dict[str, int]:
-    """Count what was sent, by its first word; and the commits."""
+    """Count the statements by their first word, and the commits."""
     counts: dict[str, int] = {}
 
     def commit(_: object) -> None:
@@ -57,7 +57,7 @@ def counted(engine: sa.Engine, work: Callable[[], Any]) -> dict[str, int]:
     event.remove(engine, "commit", commit)
     for statement in statements:
         if "CURRENT_TRANSACTION_ID" in statement:
-            continue  # of SQL Server, once for each transaction
+            continue  # SQL Server sends it once per transaction
         word = statement.split()[0]
         counts[word] = counts.get(word, 0) + 1
     return counts
@@ -73,13 +73,13 @@ def only_locks(engine: sa.Engine, counts: dict[str, int]) -> None:
 
 
 def only_savepoints(engine: sa.Engine, counts: dict[str, int], number: int) -> None:
-    """SQL Server is asked whether a transaction has begun, and releases no savepoint."""
+    """SQL Server is asked whether a transaction began, and does not release savepoints."""
     words = ("IF", "SAVE") if engine.dialect.name == "mssql" else ("SAVEPOINT", "RELEASE")
     assert [counts.pop(word) for word in words] == [number, number]
 
 
 def test_a_claim_is_one_lock_and_one_commit(session_factory: Factory, engine: sa.Engine) -> None:
-    work(session_factory, limit=1)  # the table is no view, and is locked by rows
+    work(session_factory, limit=1)  # caches that the table is not a view and has row locks
     counts = counted(engine, lambda: work(session_factory))
     only_locks(engine, counts)
     assert counts == {"SELECT": 1 + 9, "UPDATE": 9, "commit": 1 + 9}
@@ -162,7 +162,7 @@ def test_a_batch_that_queues_has_locked_in_the_order_of_the_keys(
 def test_a_batch_locks_no_rows_but_its_own(
     session_factory: Factory, other: LockingSession, elsewhere: Run
 ) -> None:
-    """InnoDB locks what it reads: of an index on the state, that would be all new jobs."""
+    """InnoDB locks every row that it reads: through an index on the state, all new jobs."""
     elsewhere(
         sa.insert(Job).values([{"id": n, "state": "new", "weight": 1} for n in range(11, 60)])
     )
@@ -178,7 +178,7 @@ def test_a_batch_locks_no_rows_but_its_own(
 def test_a_batch_that_queues_does_not_wait_for_other_rows(
     session_factory: Factory, engine: sa.Engine, other: LockingSession, elsewhere: Run
 ) -> None:
-    """InnoDB would read, and wait for, all rows of a table of which most are wanted."""
+    """InnoDB would read and wait for all rows of a table if it needs most of them."""
     many = [{"id": n, "state": "new", "weight": 1} for n in range(11, 60)]
     elsewhere(sa.insert(Job).values(many))
     other.get_one_entity(Job, 59, ForUpdate)

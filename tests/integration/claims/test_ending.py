@@ -1,4 +1,4 @@
-"""Blocks, locks and commits that fail, the end of a claim's transaction, and processes that die."""
+"""Failing blocks, locks and commits, the end of a claim's transaction, and processes that die."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ MANY = 500
 
 @contextmanager
 def started(database: Database, *names: str, ordered: bool = False) -> Iterator[list[Forked]]:
-    """Start workers that are ready to begin, and end them in any case."""
+    """Start workers that are ready to begin, and always end them."""
     arguments = (database.url, json.dumps(database.connect_args))
     how = ["one_per"] if ordered else []
     with ExitStack() as stack:
@@ -296,7 +296,7 @@ def started(database: Database, *names: str, ordered: bool = False) -> Iterator[
 
 
 @pytest.mark.slow
-@pytest.mark.not_databases("sqlite-journal")  # where a reader keeps writers from committing
+@pytest.mark.not_databases("sqlite-journal")  # there a reader keeps writers from committing
 def test_each_row_is_processed_by_one_and_that_of_the_dead_can_be_claimed_again(
     documents: Database, session_factory: sessionmaker[LockingSession], elsewhere: Run
 ) -> None:
@@ -307,7 +307,7 @@ def test_each_row_is_processed_by_one_and_that_of_the_dead_can_be_claimed_again(
         assert victim.next_line() == "inside 1"
         for other in others:
             other.tell()
-        if documents.name != "sqlite":  # where nobody works beside the victim
+        if documents.name != "sqlite":  # no other worker runs beside the victim
             assert others[0].next_line().startswith("working on ")
         victim.kill()
         for other in others:

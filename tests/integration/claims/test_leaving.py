@@ -1,4 +1,4 @@
-"""A loop that is left early holds nothing, and its connection is in the pool."""
+"""A loop that is left early holds no lock, and its connection is back in the pool."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Free = Callable[[], None]
 
 @pytest.fixture
 def free(engine: sa.Engine, elsewhere: Run) -> Iterator[Free]:
-    """Return a function that fails where anything is held; no garbage is collected before."""
+    """Return a function that fails if a lock is held; garbage collection is off before."""
     gc.disable()
 
     def check() -> None:
@@ -42,7 +42,7 @@ def free(engine: sa.Engine, elsewhere: Run) -> Iterator[Free]:
 @pytest.mark.parametrize("batch", [1, 4])
 def test_by_break_before_the_block(session_factory: Factory, free: Free, batch: int) -> None:
     claims = claim_each(session_factory, NEW, batch=batch)
-    for claim in claims:  # noqa: B007  # it is still there when the loop has been left
+    for claim in claims:  # noqa: B007  # used after the loop
         break
     free()
     with pytest.raises(LockMisuse, match="has ended"), claim:
@@ -184,7 +184,7 @@ def test_a_whole_loop_leaves_nothing(session_factory: Factory, free: Free) -> No
 def test_by_an_exception_in_a_block_of_a_batch(
     session_factory: Factory, free: Free, elsewhere: Run
 ) -> None:
-    claims = claim_each(session_factory, NEW, batch=4)  # not by for, which would end it too
+    claims = claim_each(session_factory, NEW, batch=4)  # a for loop would end it too
     with next(claims) as job:
         run(job)
     with pytest.raises(LookupError), next(claims):
@@ -201,7 +201,7 @@ def test_by_an_exception_in_a_block_of_a_batch(
 async def leave_by_break(claims: Any) -> None:
     async for _ in claims:
         break
-    await asyncio.sleep(0)  # the event loop is notified of the generator, and begins to close it
+    await asyncio.sleep(0)  # the event loop learns of the generator, and begins to close it
     current = asyncio.current_task()
     await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not current))
 
@@ -259,7 +259,7 @@ Gone = weakref.ref[Claims[Any]]
 
 @pytest.fixture
 def _collected() -> Iterator[None]:
-    """Look at nothing that other tests have left."""
+    """Ignore garbage that other tests left."""
     gc.collect()
     gc.freeze()
     yield
@@ -280,7 +280,7 @@ def leave_with_a_failure(factory: Factory) -> Gone:
     for claim in claims:
         with claim:
             raise Broken
-    assert len(claims.report.failed) == 2  # each with a traceback, which leads to this very line
+    assert len(claims.report.failed) == 2  # each with a traceback that contains this line
     return weakref.ref(claims)
 
 
@@ -323,7 +323,7 @@ def test_nothing_keeps_it(
     gone = way(session_factory)
     gc.collect()
     assert gone() is None
-    elsewhere(sa.update(Job).values(weight=1))  # which would wait for a row that is held
+    elsewhere(sa.update(Job).values(weight=1))  # would wait for a held row
 
 
 @pytest.mark.usefixtures("_collected")

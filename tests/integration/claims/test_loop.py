@@ -1,4 +1,4 @@
-"""A loop of claims that nobody else disturbs."""
+"""A loop of claims without other workers."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ both = pytest.mark.parametrize("batch", [1, 4])
 
 
 def work(factory: Factory, statement: Any = NEW, **how: Any) -> tuple[list[int], Any]:
-    """Run all jobs that come up; return their keys, and the report."""
+    """Run all jobs; return their keys, and the report."""
     claims, keys = claim_each(factory, statement, **how), []
     for claim in claims:
         with claim as job:
@@ -250,7 +250,7 @@ def waits(factory: Factory, statement: Any, **how: Any) -> Callable[[LockingSess
 
 
 @both
-@pytest.mark.not_databases("mssql")  # whose plain read of the keys waits for alice already
+@pytest.mark.not_databases("mssql")  # there the plain read of the keys waits for alice
 @pytest.mark.parametrize(
     "statement",
     [

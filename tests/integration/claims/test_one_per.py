@@ -1,4 +1,4 @@
-"""One claim, or N, of the rows with one weight; and the index that a queue in order needs."""
+"""One claim, or N, of the rows with one weight; and the index for an ordered queue."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_rows_come_up_in_the_order_of_their_value(session_factory: Factory, else
     with next(claims) as job:
         run(job)
         assert job.id == 1
-    # A row that comes meanwhile, and stands before those that were read.
+    # Another session inserts a row that sorts before the rows already read.
     elsewhere(sa.insert(Job).values(id=0, state="new", weight=98, runs=-1))
     keys = []
     for claim in claims:
@@ -142,7 +142,7 @@ def test_four_processes_and_one_that_dies(
         assert victim.next_line() == "inside 1"
         for other in others:
             other.tell()
-        if documents.name != "sqlite":  # where nobody works beside the victim
+        if documents.name != "sqlite":  # no other worker runs beside the victim
             assert others[0].next_line().startswith("working on ")
         victim.kill()
         for other in others:
@@ -167,7 +167,7 @@ def test_a_row_that_moves_to_another_value_comes_up_once(session_factory: Factor
         with claim as job:
             keys.append(job.id)
             if job.id == 1:
-                job.weight = 98  # and it still matches
+                job.weight = 98  # it still matches
             else:
                 run(job)
     assert sorted(keys) == list(range(1, 11))
@@ -181,7 +181,7 @@ SLOTS, WORKERS = 2, 6
 
 @pytest.fixture(scope="module")
 def slot_of() -> Callable[..., bool]:
-    """Return the function of the page."""
+    """Return the function from the documentation page."""
     (code,) = re.findall(
         r"^def slot_of.*?(?=\n\n\n)", text_of("docs/claiming.md"), re.DOTALL | re.MULTILINE
     )
@@ -228,7 +228,7 @@ def test_no_more_are_at_work_and_all_is_done(
                         first = job.weight == 99 and not given_back.is_set()
                     if first:
                         both_work.wait(PATIENCE)
-                        assert given_back.wait(PATIENCE)  # by who finds no slot
+                        assert given_back.wait(PATIENCE)  # by the worker that finds no slot
                     run(job)
                     with mutex:
                         at_work[weight] -= 1
@@ -261,13 +261,13 @@ class Errand(Base):
 
 
 QUEUE = sa.Index("qi_queue", Errand.state, Errand.priority)
-#: Words of a plan that sorts, by database; of SQL Server nobody has run it.
+#: Words of a plan that sorts, by database; not tried on SQL Server.
 SORTS = {"postgresql": "Sort", "mysql": "Sort:", "mariadb": "filesort"}
 
 
 @pytest.fixture(params=[True, False], ids=["index", "no index"])
 def indexed(request: pytest.FixtureRequest, engine: sa.Engine, database: Database) -> bool:
-    """Make the table, with the index or without."""
+    """Create the table, with or without the index."""
     database.create(Base.metadata)
     with engine.begin() as connection:
         if not request.param:

@@ -1,4 +1,4 @@
-"""Keys are read page by page, whatever their number; each comes up once a pass."""
+"""Keys are read page by page, however many there are; each is claimed once per pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Identity = tuple[Any, ...]
 
 
 class Table:
-    """Jobs in memory, and what was read of them."""
+    """Jobs in memory, and a record of the reads."""
 
     def __init__(self, entity: Any = Job, order_by: Any = None, **how: Any) -> None:
         self.engine = sa.create_engine("sqlite://")
@@ -171,7 +171,7 @@ both = pytest.mark.parametrize("batch", [1, 4])
 
 
 class Naps(list[float]):
-    """A sleep() that only records the seconds, and then calls a function."""
+    """A sleep() that records the seconds, and then calls a function."""
 
     def __init__(self, then: Callable[[], object] = lambda: None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The valid statements: keys, hierarchies, joins, options, documents."""
+"""Supported statements: keys, hierarchies, joins, options, documents."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_log_that_the_block_writes_keeps_the_row_from_coming_up_again(
 
 
 class Unsent:
-    """A session factory that nobody may call."""
+    """A session factory that must not be called."""
 
     def __call__(self) -> LockingSession:
         pytest.fail("a session was made")
@@ -296,7 +296,7 @@ def test_a_session_in_place_of_a_factory(claim: Any) -> None:
 
 @pytest.fixture
 def view(engine: sa.Engine) -> Iterator[type[Any]]:
-    """Make a view that is mapped like a table."""
+    """Create a view, and map it like a table."""
 
     class Own(DeclarativeBase):
         pass
@@ -353,7 +353,7 @@ def test_autocommit(engine: sa.Engine) -> None:
     factory = sessionmaker(
         engine.execution_options(isolation_level="AUTOCOMMIT"), class_=LockingSession
     )
-    if engine.dialect.name != "sqlite":  # which has its own way to say so
+    if engine.dialect.name != "sqlite":  # it has its own error
         with pytest.raises(LockNotSupported, match="AUTOCOMMIT"):
             next(claim_each(factory, NEW))
 

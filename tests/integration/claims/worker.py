@@ -1,9 +1,9 @@
-"""A process that works, with two threads: ``main(URL, CONNECT_ARGS, NAME, [one_per])``.
+"""A worker process with two threads: ``main(URL, CONNECT_ARGS, NAME, [one_per])``.
 
-It tells on its standard output how far it is, and is asked on its standard input to go on. The
-worker ``victim`` stays in its first block, where it has written, until it is killed.  With ``one_per``
-each block locks the step of its weight, without waiting: who does not have the weight alone fails.
-Some blocks put another job of their weight before all others.
+It reports its progress on standard output, and reads permission to continue from standard input.
+The worker ``victim`` writes in its first block, and stays there until it is killed.  With
+``one_per`` each block locks the step of its weight with NOWAIT, which fails if another worker has
+the weight.  Some blocks insert another job of their weight before all others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def work(
     lock_timeout: float | None,
     one_per: sa.ColumnElement[int] | None,
 ) -> None:
-    """Run the jobs that come up."""
+    """Run the jobs."""
     claims = claim_each(
         factory, NEW, lock_timeout=lock_timeout, one_per=one_per, until_empty=one_per is not None
     )
@@ -44,19 +44,19 @@ def work(
             claim.session.flush()
             if name == "victim":
                 tell(f"inside {job.id}")
-                threading.Event().wait()  # for the end
+                threading.Event().wait()  # until the process is killed
             tell(f"working on {job.id}")
 
 
 def put_before(factory: sessionmaker[LockingSession], job: Job) -> None:
-    """Commit, while some of the jobs are claimed, one more of the same weight that comes before all others."""
+    """While some jobs are claimed, commit one of the same weight that sorts before all others."""
     if has_one_before(job.id, factory.kw["bind"].dialect.name):
         with factory.begin() as session:
             session.add(Job(id=-job.id, state="new", weight=job.weight))
 
 
 def has_one_before(ident: int, database: str) -> bool:
-    """Return whether a job is put before this one, as nobody can in an SQLite file that is locked."""
+    """Return whether a job sorts before this one; a locked SQLite file allows no such insert."""
     return ident > 0 and ident % 7 == 0 and database != "sqlite"
 
 
@@ -66,7 +66,7 @@ def tell(line: str) -> None:
 
 def main(url: str, connect_args: str, name: str, *ordered: str) -> None:
     engine = sa.create_engine(url, connect_args=json.loads(connect_args))
-    # SQLite lets one work at a time; the others queue for the file.
+    # SQLite lets one thread work at a time; the others queue for the file.
     lock_timeout = 30 if engine.dialect.name == "sqlite" else None
     factory = sessionmaker(engine, class_=LockingSession)
     one_per = Job.__table__.c.weight if ordered else None

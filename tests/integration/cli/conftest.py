@@ -1,4 +1,4 @@
-"""The command line as a user starts it: a separate process."""
+"""The command line as a user starts it, in a separate process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Process = subprocess.CompletedProcess[str]
 
 @pytest.fixture(autouse=True)
 def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the database that the environment names for the command line."""
+    """Unset the environment variable with the command line's database."""
     monkeypatch.delenv("SA_DOCLOCK_URL", raising=False)
 
 
 @pytest.fixture
 def sa_doclock() -> Callable[..., Process]:
-    """Run a command to its end; ``environment`` adds to that of the tests."""
+    """Run a command to its end; ``environment`` extends the environment of the tests."""
 
     def run(*words: str, **environment: str) -> Process:
         return subprocess.run(

@@ -1,4 +1,4 @@
-"""The command line starts, tells its stories, and shows data as text: no style, link or control of the terminal."""
+"""The command line starts, prints its output, and escapes styles, links and controls in data."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def engine(url: str) -> sa.Engine:
 
 
 def shown(*words: str) -> str:
-    """Run the command on a wide screen; return what it shows, after a look at each character."""
+    """Run the command on a wide screen; check each character of its output, and return it."""
     result = CliRunner().invoke(app, words, catch_exceptions=False, env={"COLUMNS": "5000"})
     strange = [one for one in result.output if not one.isprintable() and one != "\n"]
     assert strange == [], result.output
@@ -362,7 +362,7 @@ def see_demo(url: str, patch: pytest.MonkeyPatch) -> str:
 
 
 def with_table(url: str) -> str:
-    """Make a table that could be one of another run."""
+    """Create a table that could belong to another run."""
     with sa.create_engine(url).begin() as connection:
         sa.Table(f"{PREFIX}{HOSTILE}", sa.MetaData(), sa.Column("id", sa.Integer)).create(
             connection

@@ -205,7 +205,7 @@ ORDER_CHECKOUTS = "tests.integration.checkouts.models:Order"
 
 @pytest.fixture
 def engine(database: Database) -> sa.Engine:
-    """Make two orders; the first is checked out by Ann."""
+    """Create two orders; Ann has checked out the first."""
     database.create(Base.metadata)
     engine = database.engine()
     with LockingSession(engine, guard="off", checkouts=CHECKOUTS) as session:

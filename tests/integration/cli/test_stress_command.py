@@ -110,7 +110,7 @@ def test_json_of_what_went_wrong(sa_doclock: Run) -> None:
     found = reported["inconsistencies"]
     assert not reported["ok"]
     assert found["count"] == found["broken_reads"] + len(found["broken_documents"]) > 0
-    assert found["stale_reads"] is None  # nothing says what is stale, where nothing is locked
+    assert found["stale_reads"] is None  # without locks, stale reads cannot be detected
     for broken in found["broken_documents"]:
         assert broken.keys() == {"number", "total", "sum_of_details"}
 
@@ -148,7 +148,7 @@ def test_it_runs_on_every_database_and_shows_no_password(database: Database) -> 
 def test_a_bad_url_is_reported_in_one_sentence(
     command: str, url: str, reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg2", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "psycopg2", None)  # as if not installed
     result = CliRunner().invoke(app, [command, "--url", url], catch_exceptions=False)
     assert result.exit_code == 2
     assert reported in result.output
@@ -169,7 +169,7 @@ def test_what_an_extra_installs_is_reported_as_it_is(
     url: str, reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for driver in ("MySQLdb", "psycopg2", "pyodbc"):
-        monkeypatch.setitem(sys.modules, driver, None)  # as if it were not installed
+        monkeypatch.setitem(sys.modules, driver, None)  # as if not installed
     status, output = invoke("--url", url)
     assert (status, reported in output) == (2, True), output
 
@@ -262,7 +262,7 @@ def test_an_interruption_that_a_failed_assertion_hides(
         try:
             raise KeyboardInterrupt
         finally:
-            assert ended  # as SQLAlchemy's commit() does
+            assert ended  # like SQLAlchemy's commit()
 
     monkeypatch.setattr(stress, "check_locks", interrupt)
     url = f"sqlite:///{tmp_path / 'mine.db'}"
@@ -290,16 +290,16 @@ def test_a_run_that_is_asked_to_end_drops_its_tables(tmp_path: Path, when: str) 
         try:
             output, complaint = process.communicate(timeout=30)
         except subprocess.TimeoutExpired:
-            # Python ignores what a signal raises within __del__ or the callback of a weak reference:
-            # https://docs.python.org/3/reference/datamodel.html#object.__del__
+            # Python ignores what a signal handler raises within __del__ or a weak reference's
+            # callback: https://docs.python.org/3/reference/datamodel.html#object.__del__
             process.send_signal(signal.SIGTERM)
             output, complaint = process.communicate(timeout=30)
-    # A shell shows both as 130.  Where the signal comes within exec() of a text, as of a dataclass that is
-    # imported then, Python ends itself by SIGINT, whatever the program has made of the interruption.
+    # A shell shows both as 130.  If the signal arrives within exec() of a text, as for a dataclass
+    # being imported, Python ends itself by SIGINT, however the program handled the interruption.
     assert process.returncode in (130, -signal.SIGINT), complaint
     assert tables_in(url) == []
     if when == "created" and not output:
-        # Before there was anything to tell; SQLAlchemy logs an interruption of a connection's reset.
+        # Before any output; SQLAlchemy logs the interruption of a connection's reset.
         assert complaint.endswith("sa-doclock: interrupted\n")
         return
     reported = json.loads(output)
@@ -312,7 +312,7 @@ def has_tables(engine: sa.Engine) -> bool:
 
 
 def has_changed_documents(engine: sa.Engine) -> bool:
-    """Return whether the documents are no more as a run with the seed 1 has made them."""
+    """Return whether the documents differ from those that a run with the seed 1 creates."""
     if not has_tables(engine):
         return False
     inspector = sa.inspect(engine)
@@ -327,7 +327,7 @@ STAGES = {"created": has_tables, "at work": has_changed_documents}
 
 
 def wait_for(stage: Callable[[sa.Engine], bool], url: str, process: subprocess.Popen[str]) -> bool:
-    """Look until the run has come so far; False when it has ended instead."""
+    """Return True when the run has come this far, False if it ended."""
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     while process.poll() is None:
         if stage(engine):

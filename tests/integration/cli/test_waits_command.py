@@ -40,7 +40,7 @@ def invoke(database: Database, *words: str) -> tuple[int, str]:
 
 @pytest.fixture
 def waiting(alice: Session, bob: Session) -> Iterator[tuple[int, int]]:
-    """Let bob wait for alice; return the ids of both, the waiter's first."""
+    """Make bob wait for alice; return both connection ids, the waiter's first."""
     alice.does(locks(Order, 1))
     queued = bob.starts(locks(Order, 1))
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
@@ -87,7 +87,7 @@ def test_json_and_alarm(database: Database, waiting: tuple[int, int]) -> None:
     assert reported["root_blocker"]["state"] == "idle in transaction"
     assert (reported["table"], reported["key"]) == ("lk_order", "1")
     assert reported["seconds"] > 0
-    # The alarm counts what is left out too.
+    # The alarm also counts waits that the filter leaves out.
     status, output = invoke(database, "--json", "--alarm", "0", "--longer-than", YEAR)
     assert (status, json.loads(output)) == (1, [])
     assert invoke(database, "--alarm", YEAR)[0] == 0
@@ -132,7 +132,7 @@ def test_watch_renews_the_tree_in_place_on_a_terminal(
     assert isinstance(terminal.file, io.StringIO)
     shown = terminal.file.getvalue()
     assert shown.count(f"connection {waiting[1]} (") >= 2
-    assert "\x1b[1A" in shown  # up again, over what was shown before
+    assert "\x1b[1A" in shown  # moves up, over the earlier output
 
 
 @ON_SERVERS
@@ -167,7 +167,7 @@ def test_the_alarm_is_decided_before_anything_is_drawn(
         return found
 
     def picture_of(*_: object, **__: object) -> str:
-        found.clear()  # as a picture that took long: the wait is over by now
+        found.clear()  # as in a snapshot that took long: the wait is over by now
         return "a picture"
 
     monkeypatch.setattr("sa_doclock.tools.cli.waits.lock_waits", lock_waits_of)
@@ -217,7 +217,7 @@ def invoke_storm(database: Database, *words: str) -> tuple[int, str]:
 def holder(
     database: Database, alice: Session, make_engine: Callable[..., sa.Engine]
 ) -> Iterator[int]:
-    """Let alice hold an order, and many wait for it: writers, and some readers between them.
+    """Make alice hold an order, and many wait for it: writers, with some readers between them.
 
     Yields the id of alice's connection.
     """
@@ -247,7 +247,7 @@ def holder(
 @pytest.mark.slow
 @ON_SERVERS
 def test_many_wait_for_one(database: Database, holder: int, engine: sa.Engine) -> None:
-    """One crowd for all three: to gather it takes longer than to ask."""
+    """All three checks share a crowd: gathering it takes longer than the checks."""
     what_is_printed(database, holder, engine)
     the_server_is_asked_in_few_statements(engine)
     the_error_names_the_one_holder(holder, engine)
@@ -261,7 +261,7 @@ def what_is_printed(database: Database, holder: int, engine: sa.Engine) -> None:
     found = lock_waits(engine)
     assert {wait.root_blocker.connection_id for wait in found} == {holder}
     assert {(wait.table, wait.key) for wait in found} == {("lk_order", "1")}
-    # The server lists each with all in front of it: up to 20,000 pairs of 200.
+    # The server lists each waiter with all ahead of it: up to 20,000 pairs for 200 waiters.
     assert len(found) <= 3 * MANY
 
     status, output = invoke_storm(database)

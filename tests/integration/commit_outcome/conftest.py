@@ -1,4 +1,4 @@
-"""Sessions through a proxy that cuts the connection in COMMIT: before the server has it, or after."""
+"""Sessions through a proxy that cuts the connection during COMMIT, before or after it arrives."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ before_or_after = pytest.mark.parametrize("done", [False, True], ids=["before", 
 
 @dataclass
 class Through:
-    """The way to the server, through the proxy."""
+    """The path to the server, through the proxy."""
 
     documents: Database
     proxy: Proxy
 
     def run(self, play: Callable[[sa.Engine], object], driver: str = "", **options: Any) -> None:
-        """Run this with an engine of this driver, in a greenlet where it is asynchronous."""
+        """Run this with an engine of this driver, in a greenlet if the driver is asynchronous."""
         url = self.proxy.url
         if driver:
             url = url_of(self.documents, driver, url)
@@ -39,7 +39,7 @@ class Through:
 
     @contextmanager
     def engine(self, **options: Any) -> Iterator[sa.Engine]:
-        """Make an engine of the database's own driver."""
+        """Make an engine with the database's default driver."""
         engine = sa.create_engine(self.proxy.url, **options)
         try:
             yield engine
@@ -50,7 +50,7 @@ class Through:
     def cutting(self, *, done: bool) -> Iterator[None]:
         """Cut the COMMIT of this block.
 
-        :param done: after the server has done it; else before the server gets it.
+        :param done: cut after the server has committed; else before the server gets the COMMIT.
         """
         cut = self.proxy.cut_next_commit(reaches_server=done)
         yield
@@ -59,6 +59,6 @@ class Through:
 
 @pytest.fixture
 def through(documents: Database) -> Iterator[Through]:
-    """Stand in front of the server."""
+    """Run a proxy in front of the server."""
     with proxy_to(documents.url) as proxy:
         yield Through(documents, proxy)

@@ -1,4 +1,4 @@
-"""A COMMIT whose answer is lost: PostgreSQL tells whether it was done, and the session continues by that."""
+"""A COMMIT whose answer is lost: PostgreSQL reports its outcome, and the session acts on that."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ each_mode = pytest.mark.parametrize("pipeline", [False, True], ids=["simple", "p
 
 
 def insert(session: Session) -> None:
-    """Write something without any lock."""
+    """Write a row without any lock."""
     session.add(Customer(id=7, name="new"))
 
 
@@ -83,13 +83,13 @@ def in_bulk(session: Session) -> None:
 
 
 def by_core(session: Session) -> None:
-    """As what is written to the table of check-outs is: past the session."""
+    """Write without the session's knowledge, as writes to the table of check-outs do."""
     change_one = sa.update(Customer).where(Customer.id == 1).values(name="changed")
     find_connection(session).execute(change_one)
 
 
 def find_connection(session: Session) -> sa.Connection:
-    """Return its Connection, which the program has not been given."""
+    """Find its Connection, which the program never received."""
     session.get_one(Customer, 1)
     (connection,) = context_of(session).connections.all()
     return connection
@@ -303,7 +303,7 @@ def test_a_gate_has_one_answer_for_all(
 
 @pytest.mark.parametrize("times", [3, 1000], ids=["it comes back", "it does not"])
 def test_it_asks_until_it_can_connect(through: Through, elsewhere: Elsewhere, times: int) -> None:
-    """The way to the server is gone for a while, as when a proxy is started again."""
+    """The server is unreachable for a while, as when a proxy restarts."""
     refused: list[int] = []
 
     def refuse(*_: object) -> None:
@@ -346,7 +346,7 @@ def test_another_connection_of_the_pool_is_not_given_up(through: Through) -> Non
 
 
 def test_a_commit_that_the_server_refuses_is_its_error(through: Through) -> None:
-    """The lookup is for a connection that is lost alone."""
+    """Only a lost connection triggers the lookup."""
     deferred = sa.text("ALTER TABLE lk_line ADD CONSTRAINT later UNIQUE (value) DEFERRABLE")
     dropped = sa.text("ALTER TABLE lk_line DROP CONSTRAINT later")
     with through.engine() as engine, LockingSession(engine, commit_outcome=True) as session:
@@ -395,7 +395,7 @@ def test_two_phases_are_refused(through: Through) -> None:
 # An id is that of one transaction in one history of one server; elsewhere it says less.
 
 COMMITTED, ABORTED, UNKNOWN = Outcome.COMMITTED, Outcome.ABORTED, Outcome.UNKNOWN
-#: By what differs: what is known of a transaction that was committed, and of one that was not.
+#: The known facts about a transaction, if it was committed and if it was not.
 KNOWN = {
     None: (COMMITTED, ABORTED),
     "cluster": (UNKNOWN, UNKNOWN),

@@ -1,4 +1,4 @@
-"""A COMMIT whose server is killed, crashes, or is not done yet."""
+"""A COMMIT whose server is killed, crashes, or has not finished."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.waits import wait_until
 pytestmark = pytest.mark.slow
 
 ForUpdate = LockOptions.ForUpdate
-ONE = random.Random()  # chooses the only connection
+ONE = random.Random()  # picks the only connection
 PID = sa.select(sa.func.pg_backend_pid())
 
 
@@ -39,7 +39,7 @@ class CommitMet(StatementReset):
         self._then = then
 
     def last(self, link: Link, direction: str, data: bytes) -> bytes | None:
-        """Return the last that is passed on in this direction; None if it is not over yet."""
+        """Return the last chunk forwarded in this direction; None if it is incomplete."""
         if self.happened or direction != "there" or b"COMMIT" not in data:
             return None
         self._then()
@@ -47,7 +47,7 @@ class CommitMet(StatementReset):
 
 
 class OwnServer:
-    """A server of this file alone, which a test may kill; and the proxy in front of it."""
+    """A server for this file, which a test may kill; and the proxy in front of it."""
 
     def __init__(self, url: str, proxy: Proxy) -> None:
         self.proxy = proxy
@@ -72,8 +72,8 @@ class OwnServer:
         self.do("DELETE FROM lk_customer", "INSERT INTO lk_customer VALUES (1, 'before')")
 
     def crash(self, pid: int) -> None:
-        """Kill this process of the server, which has all others end, and recovers."""
-        # A checkpoint has its time in whole seconds: nothing is known of a crash in the server's first second.
+        """Kill this server process; the server then ends all others, and recovers."""
+        # A checkpoint's time has whole seconds: a crash in the server's first second is missed.
         later = "SELECT date_trunc('second', clock_timestamp()) > pg_postmaster_start_time()"
         wait_until(lambda: self.ask(later))
         started = "SELECT pg_stat_get_bgwriter_stat_reset_time()::text"
@@ -91,7 +91,7 @@ class OwnServer:
 
     @contextmanager
     def setting(self, name: str, value: str) -> Iterator[None]:
-        """Change a setting of the server for this block."""
+        """Change a server setting for this block."""
         self.do(f"ALTER SYSTEM SET {name} = '{value}'", "SELECT pg_reload_conf()")
         wait_until(lambda: self.ask(f"SHOW {name}") == value)
         try:
@@ -103,7 +103,7 @@ class OwnServer:
         self.do(f"ALTER SYSTEM RESET {name}", "SELECT pg_reload_conf()")
 
     def wait_for_standby(self, pid: int) -> None:
-        """Wait until this process waits for a standby with its COMMIT."""
+        """Wait until the COMMIT of this process waits for a standby."""
         question = "SELECT wait_event FROM pg_stat_activity WHERE pid = :pid"
         wait_until(lambda: self.ask(question, pid=pid) == "SyncRep")
 
@@ -129,23 +129,23 @@ def own(request: pytest.FixtureRequest) -> Iterator[OwnServer]:
 
 @pytest.fixture
 def server(own: OwnServer) -> OwnServer:
-    """Return the server, with its row as it was."""
+    """Return the server with its original row."""
     own.start_over()
     return own
 
 
 @pytest.fixture
 def engine(server: OwnServer) -> Iterator[sa.Engine]:
-    """Make the engine of the sessions, through the proxy."""
+    """Return the sessions' engine, which connects through the proxy."""
     engine = sa.create_engine(server.proxy.url)
     yield engine
     engine.dispose()
 
 
 def changed(engine: sa.Engine, **options: Any) -> tuple[LockingSession, int]:
-    """Return a session that has something to save, and its process at the server.
+    """Return a session with unsaved changes, and its server process.
 
-    It asks for as long as a server needs to begin again on a busy machine.
+    Retries while the server restarts, which takes time on a busy machine.
     """
     session = LockingSession(
         engine, **{"commit_outcome": True, "lock_timeout": PATIENCE, **options}
@@ -156,7 +156,7 @@ def changed(engine: sa.Engine, **options: Any) -> tuple[LockingSession, int]:
 
 @contextmanager
 def committing(session: LockingSession) -> Iterator[Any]:
-    """Commit in a thread; the block gets its future, and waits for the end of it."""
+    """Commit in a thread; yield the future, and wait for it at the end of the block."""
     with ThreadPoolExecutor(1) as thread:
         future = thread.submit(session.commit)
         yield future
@@ -181,7 +181,7 @@ def test_the_process_is_gone_before_commit(server: OwnServer, engine: sa.Engine,
 def test_the_process_is_gone_while_it_commits(
     server: OwnServer, engine: sa.Engine, how: str
 ) -> None:
-    """It is committed, and waits for its standby; nobody has heard of it."""
+    """The transaction is committed locally, waits for its standby, and is visible to no one."""
     session, pid = changed(engine)
     with session, server.setting("synchronous_standby_names", "nobody"):
         with committing(session) as future:
@@ -228,7 +228,7 @@ def test_but_no_longer_than_the_lock_timeout(server: OwnServer, engine: sa.Engin
 def test_an_id_that_a_crash_has_given_to_another_transaction_says_nothing(
     server: OwnServer, engine: sa.Engine
 ) -> None:
-    """The log of the transaction was not on the disk, and the next one gets its id."""
+    """The log of the transaction was not on disk, so the next transaction gets its id."""
     with server.setting("wal_writer_delay", "10s"):
         session, pid = changed(engine)
         session.flush()

@@ -1,4 +1,4 @@
-"""A COMMIT whose answer is lost, where nobody asks or nobody can tell: CommitUnknown."""
+"""CommitUnknown: the answer of a COMMIT is lost, and the session does not learn its outcome."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_one_of_a_connection_that_was_lent(through: Through) -> None:
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
 @pytest.mark.parametrize("words", ["PREPARE", "COMMIT"])
 def test_of_two_phases(through: Through, words: str) -> None:
-    """After PREPARE the server keeps the transaction, with its locks: it is not lost."""
+    """After PREPARE the server keeps the transaction and its locks, so it is not lost."""
     with through.engine() as engine, LockingSession(engine, twophase=True) as session:
         change(session)
         through.proxy.commit_cut = cut = StatementReset(words)
@@ -150,7 +150,7 @@ def test_of_two_phases(through: Through, words: str) -> None:
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.databases("postgresql")
 def test_of_two_databases(through: Through, first: bool) -> None:
-    """One may have committed: what the other has not done is not undone by running all again."""
+    """One may have committed: running everything again would not undo that."""
     with through.engine() as engine, through.engine() as second:
         binds: dict[Any, Any] = {Customer: second}
         with LockingSession(engine, binds=binds, commit_outcome=True) as session:
@@ -171,7 +171,7 @@ def test_of_two_databases(through: Through, first: bool) -> None:
 
 @pytest.fixture
 def wire(documents: Database) -> Iterator[Wire]:
-    """Stand in front of the server."""
+    """Run a proxy in front of the server."""
     wire = wire_to(documents.url)
     yield wire
     wire.close()
@@ -179,8 +179,8 @@ def wire(documents: Database) -> Iterator[Wire]:
 
 @pytest.fixture
 def trips(documents: Database, wire: Wire) -> Iterator[Callable[..., int]]:
-    """Return a function that counts the round trips of a transaction, once the engine knows its server."""
-    unprepared: Any = {"connect_args": {"prepare_threshold": None}}  # to prepare is a round trip
+    """Return a function that counts the round trips of a transaction on a warmed-up engine."""
+    unprepared: Any = {"connect_args": {"prepare_threshold": None}}  # preparing costs a round trip
     engine = sa.create_engine(over(wire, documents.url), pool_size=1, max_overflow=0, **unprepared)
 
     def count(act: Callable[[Session], object], **options: Any) -> int:
@@ -189,7 +189,7 @@ def trips(documents: Database, wire: Wire) -> Iterator[Callable[..., int]]:
             session.commit()
         return counted[0]
 
-    # What is asked once of an engine or a connection, before anything is counted.
+    # Run the queries that an engine or a connection sends once, before the count begins.
     for _ in range(2):
         count(change_cost, commit_outcome=True)
     yield count
@@ -230,7 +230,7 @@ def test_it_costs_one_round_trip_and_none_without_writes(
 
 @pytest.mark.databases("postgresql")
 def test_with_a_pipeline_it_travels_with_the_writes(trips: Callable[..., int]) -> None:
-    # BEGIN and the lock; the writes and the question; COMMIT
+    # BEGIN and the lock; the writes and the query; COMMIT
     assert trips(change_cost, pipeline=True, commit_outcome=True) == 3
 
 
@@ -258,4 +258,4 @@ def test_run_transaction_asks_only_with_its_option(documents: Database) -> None:
     for _ in range(3):
         run_transaction(sessions, change_cost, commit_outcome=True)
     asked = [one for one in sent if "pg_current_xact_id_if_assigned()" in one]
-    assert len(asked) == 1 + 3  # once whether the server can answer
+    assert len(asked) == 1 + 3  # one query whether the server can answer

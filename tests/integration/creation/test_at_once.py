@@ -1,4 +1,4 @@
-"""Callers that all begin at the same moment, each in a separate thread."""
+"""Callers that all start at the same moment, each in a separate thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def all_at_once(number: int, call: Callable[[], T]) -> list[T]:
-    """Return what each call has returned; raise the first error."""
+    """Return the result of each call; raise the first error."""
     start = threading.Barrier(number)
 
     def begin() -> T:
@@ -50,7 +50,7 @@ def add_one(session: LockingSession, entity: Any, ident: Any, **defaults: Any) -
 
 @pytest.fixture(params=[None, *LEVELS])
 def any_level(request: pytest.FixtureRequest, make_engine: Callable[..., sa.Engine]) -> sa.Engine:
-    """Make an engine of the server's default level, and one of each other."""
+    """Return an engine at the server's default level, and one for each other level."""
     level = request.param
     options = {} if level is None else {"isolation_level": level}
     if level is not None and make_engine().dialect.name == "sqlite":
@@ -171,7 +171,7 @@ def test_the_limit_of_the_insert_ends_with_it(session: LockingSession) -> None:
 def test_the_name_is_free_before_the_transaction_ends(
     alice: Actor[LockingSession], bob: Actor[LockingSession], carol: Actor[LockingSession]
 ) -> None:
-    # Else carol would wait for the name, where the server sees no deadlock with a row.
+    # Otherwise carol would wait for the name, and the server sees no deadlock with a row.
     alice.does(lambda session: add_one(session, Order, 7))
     steps = {}
     for actor in (bob, carol):
@@ -199,7 +199,7 @@ def test_rows_that_two_create_in_opposite_order_are_a_deadlock_that_the_server_s
     def has_failed(actor: Actor[LockingSession]) -> bool:
         return steps[actor].done() and isinstance(steps[actor].exception(), DeadlockDetected)
 
-    wait_until(lambda: has_failed(alice) or has_failed(bob))  # the other one may have ended before
+    wait_until(lambda: has_failed(alice) or has_failed(bob))  # the other may have ended before
     victim, other = (alice, bob) if has_failed(alice) else (bob, alice)
     victim.does(lambda session: session.rollback())
     assert steps[other].result() is True

@@ -1,4 +1,4 @@
-"""get_or_create_entity() by a unique key: two callers at once get one row, locked, on every database."""
+"""get_or_create_entity() by a unique key: two concurrent callers get the same locked row."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Base(DeclarativeBase):
 
 @document(parts=("notes",), version=True, checkout=True)
 class Event(Base):
-    """Of a provider's webhook; its primary key is the database's."""
+    """An event of a provider's webhook; the database generates its primary key."""
 
     __tablename__ = "uk_event"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -86,7 +86,7 @@ class Note(Base):
 
 
 class Paper(Base):
-    """The root of joined inheritance, with a key in each table."""
+    """The root of joined inheritance; each table has a key."""
 
     __tablename__ = "uk_paper"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -104,7 +104,7 @@ class Bill(Paper):
 
 
 class Letter(Paper):
-    """Of single-table inheritance, with its own column in the table of the root."""
+    """Single-table inheritance, with a column of its own in the root's table."""
 
     stamp: Mapped[int | None] = mapped_column(unique=True)
     __mapper_args__ = {"polymorphic_identity": "letter"}  # noqa: RUF012
@@ -246,7 +246,7 @@ def test_the_second_waits_for_the_end_of_the_first(
     alice.does(create)
     asked = bob.starts(ask)
     wait_until_blocked(waiter=bob, holder=alice, step=asked)
-    if ends == "savepoint":  # on PostgreSQL he waits for the end of the transaction all the same
+    if ends == "savepoint":  # on PostgreSQL he waits for the end of the transaction anyway
         alice.does(lambda session: session.get_nested_transaction().rollback())  # type: ignore[union-attr]
     alice.does(lambda session: session.rollback() if ends == "rollback" else session.commit())
     assert asked.result() == ((False, 7) if ends == "commit" else (True, 21))
@@ -313,7 +313,7 @@ def test_a_wait_that_is_too_long_names_the_row(
 def test_an_error_names_the_class_that_was_asked_for(
     session: LockingSession, other: LockingSession
 ) -> None:
-    """It is the header's table that is locked, which is the root's."""
+    """The lock is on the header's table, which is the root's."""
     how: dict[str, Any] = {"lock": ForUpdate | NoWait, "defaults": {"serial": 1}}
     other.get_or_create_entity(Bill, {"code": "c"}, **how)
     with pytest.raises(LockNotAvailable, match=r"Bill \{'code': 'c'\} FOR UPDATE NOWAIT"):
@@ -332,7 +332,7 @@ def test_the_guard_and_the_version(session: LockingSession) -> None:
         session.execute(sa.update(Note).where(Note.text == "other").values(text="changed"))
     event.notes.append(Note(text="two"))
     session.save_changes()
-    assert event.version == 3  # a statement that writes a part raises it too
+    assert event.version == 3  # also raised by a statement that writes a part
     session.commit()
     with session.begin():
         session.get_or_create_entity(Event, KEY)[0].notes[0].text = "again"
@@ -447,7 +447,7 @@ class NotCreated(DeclarativeBase):
 
 
 class Odd(NotCreated):
-    """Columns that look like a key, which does not hold for every row at once."""
+    """Columns that look like a key, but are not unique for every row at all times."""
 
     __tablename__ = "uk_odd"
     id: Mapped[int] = mapped_column(primary_key=True)

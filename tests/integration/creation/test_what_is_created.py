@@ -1,4 +1,4 @@
-"""Rows that get_or_create_entity() inserts, and what the session holds afterwards."""
+"""Rows that get_or_create_entity() inserts, and the locks of the session afterwards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def with_lines(*values: int) -> Order:
 def statements_of(session: LockingSession, call: Callable[[], Any]) -> list[str]:
     sent: list[str] = []
     connection = session.connection()
-    dict(session.held_locks)  # asks once: who has the connection may have ended the transaction
+    dict(session.held_locks)  # asks once: its user may have ended the transaction
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         sent.append(statement)
@@ -170,13 +170,13 @@ class Base(DeclarativeBase):
 
 
 def key() -> Mapped[int]:
-    """A primary key that the tests choose."""
+    """A primary key chosen by the test."""
     return mapped_column(primary_key=True, autoincrement=False)
 
 
 @document(parts=("days",), version=True)
 class Stock(Base):
-    """Of an article in a shop: a composite key."""
+    """The stock of an article in a shop: a composite key."""
 
     __tablename__ = "cr_stock"
     shop: Mapped[int] = key()
@@ -200,13 +200,13 @@ class Day(Base):
 
 
 def new_stock() -> Stock:
-    """Make one with a part, and without its key."""
+    """Make a stock with a part, without its key."""
     return Stock(days=[Day(id=1, number=0)])
 
 
 @pytest.fixture
 def sessions(database: Database) -> sessionmaker[LockingSession]:
-    """Make the tables, and sessions of the server's own isolation level."""
+    """Create the tables, and return a factory at the server's default isolation level."""
     database.create(Base.metadata)
     waits = {"connect_args": {"timeout": 60}} if database.name == "sqlite" else {}
     return sessionmaker(database.engine(pool_size=CALLERS, **waits), class_=LockingSession)

@@ -1,4 +1,4 @@
-"""The checks of the tables of documents, on tables that have the fault and on tables that have not."""
+"""The checks of document tables, on tables with and without the fault."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Line(Base):
 
 
 class Elsewhere(DeclarativeBase):
-    """A base without a single header: there is nothing to look at."""
+    """A base without headers, so the doctor checks nothing."""
 
 
 Make = Callable[..., None]
@@ -42,7 +42,7 @@ Make = Callable[..., None]
 
 @pytest.fixture
 def make(database: Database) -> Iterator[Make]:
-    """Return a function that makes the two tables, with these words at their ends, anew."""
+    """Return a function that recreates both tables, with these words appended to their DDL."""
     statements = (
         "DROP VIEW IF EXISTS dr_order",
         "DROP TABLE IF EXISTS dr_line",
@@ -80,7 +80,7 @@ def found(database: Database, code: str) -> list[Finding]:
 
 
 def cure(database: Database, finding: Finding) -> None:
-    """Paste the cure."""
+    """Execute the suggested cure."""
     with database.observer().connect() as connection:
         connection.exec_driver_sql(finding.cure)
 
@@ -228,7 +228,7 @@ def test_the_table_is_missing(database: Database) -> None:
     found = codes(database)
     assert list(found) == ["checkout-table-missing"]
     assert "there is no table co_checkouts" in found["checkout-table-missing"]
-    assert codes(database, Elsewhere) == {}  # nothing is checked out there
+    assert codes(database, Elsewhere) == {}  # no class has check-outs
 
 
 @pytest.mark.parametrize(("hours", "which"), [(1, "behind"), (-1, "ahead of")])
@@ -247,7 +247,7 @@ def test_the_clocks_run_apart(
 
 
 class Changed(DeclarativeBase):
-    """Its table of check-outs is another one in the database."""
+    """Its check-out table differs from the one in the database."""
 
 
 @document(checkout=True)
@@ -270,8 +270,8 @@ AS_WANTED = {
     "note": "TEXT",
 }
 TIMES = {"postgresql": "TIMESTAMP", "mysql": "DATETIME(6)", "mariadb": "DATETIME(6)"}
-SERVERS = ("postgresql", "mysql", "mariadb")  # SQLite has no types of columns
-#: What is made of the columns, on which databases, and what the finding says.
+SERVERS = ("postgresql", "mysql", "mariadb")  # SQLite has no column types
+#: The change of the columns, the databases, and the text of the finding.
 FAULTS: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
     "no column": ({"note": ""}, (), "has no column note"),
     "no key": ({"id": "VARCHAR(64) NOT NULL"}, (), "two owners"),
@@ -334,7 +334,7 @@ def test_a_table_that_is_not_ours(changed: Database, fault: str) -> None:
     changes, databases, expected = FAULTS[fault]
     if databases and changed.name not in databases:
         pytest.skip(f"only {', '.join(databases)} have this fault")
-    create(changed, changes, indexes=False)  # MyISAM has none so long
+    create(changed, changes, indexes=False)  # MyISAM has none this long
     (found,) = (one for one in findings(changed, Changed) if one.code != "checkout-index-missing")
     assert (found.code, found.severity) == ("checkout-table-differs", "error")
     assert re.search(expected, found.text), found.text

@@ -1,4 +1,4 @@
-"""Each check finds its fault on a real server that has it, and nothing on one that has it right."""
+"""Each check finds its fault on a real server, and reports nothing on a correct setting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Options = Mapping[str, Any]
 
 
 class Case(NamedTuple):
-    """A check by its code, and options of an engine with the fault and of one without."""
+    """A check by its code, with engine options that have the fault, and options that do not."""
 
     code: str
     databases: tuple[str, ...]
@@ -44,7 +44,7 @@ def _postgresql(code: str, setting: str, fault: str, healthy: str) -> Case:
 
 
 def _session(code: str, databases: tuple[str, ...], setting: str, fault: int, healthy: int) -> Case:
-    """Return a case of a variable of MySQL or MariaDB that each session can set."""
+    """Return a case for a variable of MySQL or MariaDB that each session can set."""
     words = [f"SET SESSION {setting} = {value}" for value in (fault, healthy)]
     options = [{"connect_args": {"init_command": one}} for one in words]
     return Case(code, databases, *options)
@@ -98,7 +98,7 @@ CASES = (
     Case("sqlite-shared-connection", ("sqlite",), {"poolclass": StaticPool}, {}),
 )
 
-#: Variables that are the server's alone: what is a fault, what is right.
+#: Global variables: the faulty value, and a correct one.
 GLOBAL = {
     "innodb-deadlock-detection": ("innodb_deadlock_detect", "OFF", "ON"),
     "innodb-log-deadlocks": ("innodb_print_all_deadlocks", "OFF", "ON"),
@@ -107,7 +107,6 @@ GLOBAL = {
 
 
 def engine_of(url: str, options: Options) -> sa.Engine:
-    """Make the engine of a case."""
     return sa.create_engine(url, **options)
 
 
@@ -123,7 +122,7 @@ def codes_of(found: list[Finding]) -> set[str]:
 
 @pytest.fixture
 def codes(database: Database) -> Iterator[Codes]:
-    """Return a function that checks the database by an engine with these options."""
+    """Return a function that checks the database through an engine with these options."""
     engines: list[sa.Engine] = []
 
     def check(options: Options) -> set[str]:
@@ -136,7 +135,7 @@ def codes(database: Database) -> Iterator[Codes]:
 
 
 def cases(*databases: str) -> pytest.MarkDecorator:
-    """Return the cases that are about exactly these databases."""
+    """Return the cases for exactly these databases."""
     found = [case for case in CASES if case.databases == databases]
     return pytest.mark.parametrize("case", found, ids=[case.code for case in found])
 

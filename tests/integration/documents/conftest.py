@@ -1,4 +1,4 @@
-"""Sessions on the documents of this package, and what they send."""
+"""Sessions on the documents of this folder, and the statements they send."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.integration.documents.rows import refill
 from tests.support.databases import Database
 from tests.support.refill import FilledFiles, engine_for_refills
 
-#: No wait ends by itself while a test looks: the other databases have 50 s or more already.
+#: No wait ends by itself during a test: the other databases wait 50 s or longer by default.
 _PATIENT: dict[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}
 
 Kept = dict[str, tuple[Database, sa.Engine]]
@@ -25,7 +25,7 @@ _FILES = FilledFiles(Base.metadata, refill)
 
 @pytest.fixture(scope="session")
 def kept() -> Iterator[Kept]:
-    """Keep the tables of a server from test to test: making them takes longer than a test."""
+    """Keep a server's tables between tests, because creating them takes longer than a test."""
     databases: Kept = {}
     yield databases
     for database, _ in databases.values():
@@ -34,7 +34,7 @@ def kept() -> Iterator[Kept]:
 
 @pytest.fixture
 def documents(database: Database, kept: Kept) -> Database:
-    """Return the database with the rows of rows.py in it, and no others."""
+    """Return the database with exactly the rows of rows.py."""
     if database.name == "sqlite":  # a file for each test
         _FILES.copy_to(database)
         return database
@@ -49,26 +49,25 @@ def documents(database: Database, kept: Kept) -> Database:
 
 @pytest.fixture
 def engine(documents: Database) -> sa.Engine:
-    """Make the engine of the actors and of ``session``."""
     return documents.engine(**_PATIENT.get(documents.name, {}))
 
 
 @pytest.fixture
 def session_factory(engine: sa.Engine) -> sessionmaker[LockingSession]:
-    """Make sessions whose objects outlive a commit, so that they can be stale."""
+    """Return a factory of sessions whose objects outlive a commit, and so can become stale."""
     return sessionmaker(engine, class_=LockingSession, expire_on_commit=False)
 
 
 @pytest.fixture
 def session(session_factory: Callable[[], LockingSession]) -> Iterator[LockingSession]:
-    """Open a session for a test that needs no more than one."""
+    """Open a session for a test that needs only one."""
     with session_factory() as session:
         yield session
 
 
 @pytest.fixture
 def elsewhere(documents: Database) -> Callable[..., None]:
-    """Return a function that runs statements in a transaction of their own, and commits."""
+    """Return a function that runs and commits statements in a separate transaction."""
     engine = documents.engine(**_PATIENT.get(documents.name, {}))
 
     def run(*statements: sa.Executable) -> None:
@@ -81,7 +80,7 @@ def elsewhere(documents: Database) -> Callable[..., None]:
 
 @pytest.fixture
 def restore(documents: Database) -> Callable[[], None]:
-    """Return a function that puts the rows back, for a test that goes through many cases."""
+    """Return a function that restores the rows, for a test that runs many cases."""
     engine = documents.engine(**_PATIENT.get(documents.name, {}))
 
     def put_back() -> None:
@@ -93,7 +92,7 @@ def restore(documents: Database) -> Callable[[], None]:
 
 @pytest.fixture
 def sent(engine: sa.Engine) -> list[str]:
-    """Note the SELECTs and writes that are sent; not what begins or prepares a transaction."""
+    """Record the SELECTs and writes; not the statements that begin or prepare a transaction."""
     noted: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:

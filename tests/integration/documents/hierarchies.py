@@ -1,4 +1,4 @@
-"""Declared documents with inheritance, and with every kind of relationship but the plain one."""
+"""Declared documents with inheritance, and with every kind of relationship except the simplest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.integration.documents.models import OWNED, Base, key
 
 @document
 class Contract(Base):
-    """Joined inheritance of the header and of its parts, and parts of a subclass of either."""
+    """Joined inheritance of the header and of its parts; subclasses of both have parts."""
 
     __tablename__ = "dc_contract"
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "contract"}  # noqa: RUF012
@@ -67,7 +67,7 @@ class Room(Base):
 
 @document
 class Machine(Base):
-    """Two subclasses whose parts have the same name, and parts of their own in turn."""
+    """Two subclasses whose parts have the same name, and have parts themselves."""
 
     __tablename__ = "dc_machine"
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "machine"}  # noqa: RUF012
@@ -151,7 +151,7 @@ playlist_badge = sa.Table(
     )
 )
 class Album(Base):
-    """Every kind of relationship but the plain one."""
+    """Every kind of relationship except the simplest."""
 
     __tablename__ = "dc_album"
     id: Mapped[int] = key()
@@ -229,7 +229,7 @@ class Issue(Base):
 
 @document(parts=("tracks.badges", "top_badges"))
 class Playlist(Base):
-    """Many-to-many below a part, and with a condition; both in an order of the association."""
+    """Many-to-many below a part, and with a condition; both ordered by the association."""
 
     __tablename__ = "dc_playlist"
     id: Mapped[int] = key()

@@ -1,4 +1,4 @@
-"""Documents whose parts are loaded in another way than at their first use."""
+"""Documents whose parts do not load on first use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.documents.models import OWNED, Base, key
 
 @document(parts=("items", "items.notes"))
 class Bill(Base):
-    """Nothing loads itself: lazy="raise" at both levels."""
+    """Nothing loads implicitly: lazy="raise" at both levels."""
 
     __tablename__ = "dc_bill"
     id: Mapped[int] = key()
@@ -44,7 +44,7 @@ class ItemNote(Base):
 
 @document(parts=("pieces", "pieces.hints"))
 class Puzzle(Base):
-    """A part that only a subclass of a part has, and that does not load itself."""
+    """Only a subclass of a part has this part, which does not load implicitly."""
 
     __tablename__ = "dc_puzzle"
     id: Mapped[int] = key()
@@ -100,7 +100,7 @@ class Event(Base):
 
 @document
 class Basket(Base):
-    """Loaded along with the header: one level by a second SELECT, the next by a JOIN."""
+    """Loaded with the header: the first level by a second SELECT, the next by a JOIN."""
 
     __tablename__ = "dc_basket"
     id: Mapped[int] = key()
@@ -156,7 +156,7 @@ class Stamp(Base):
 
 
 class Client(Base):
-    """Not declared, with documents in its one-to-many collection: no parts, but documents."""
+    """Not declared; its one-to-many collection contains documents, not parts."""
 
     __tablename__ = "dc_client"
     id: Mapped[int] = key()

@@ -1,7 +1,7 @@
-"""Declared documents, the plain ones and the deep ones.
+"""Declared documents, simple and deep.
 
-Every header has a ``total``, every part a ``value``; ``refill()`` makes the rows that each test
-begins with.
+Every header has a ``total``, every part a ``value``; ``refill()`` inserts the rows with which each
+test begins.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class Base(DeclarativeBase):
 
 
 def key() -> Mapped[int]:
-    """A primary key that the tests choose."""
+    """A primary key chosen by the test."""
     return mapped_column(primary_key=True, autoincrement=False)
 
 
 @document
 class Order(Base):
-    """The plain case: lines, and the taxes of each line."""
+    """The simple case: lines, and the taxes of each line."""
 
     __tablename__ = "dc_order"
     id: Mapped[int] = key()
@@ -57,7 +57,7 @@ class Tax(Base):
 
 
 class Rate(Base):
-    """No part of anything: taxes point to it."""
+    """Not a part; taxes refer to it."""
 
     __tablename__ = "dc_rate"
     id: Mapped[int] = key()
@@ -66,7 +66,7 @@ class Rate(Base):
 
 @document
 class Journal(Base):
-    """Composite keys all the way."""
+    """Composite keys at every level."""
 
     __tablename__ = "dc_journal"
     year: Mapped[int] = key()
@@ -77,7 +77,7 @@ class Journal(Base):
 
 class Entry(Base):
     __tablename__ = "dc_entry"
-    # The header's key in another order than its own.
+    # The header's key columns in a different order.
     number: Mapped[int] = key()
     year: Mapped[int] = key()
     position: Mapped[int] = key()
@@ -105,7 +105,7 @@ class Split(Base):
 
 @document(parts=("tasks", "tasks.subtasks", "tasks.notes"))
 class Job(Base):
-    """Parts that have parts of their own kind."""
+    """Parts that have parts of the same kind."""
 
     __tablename__ = "dc_job"
     id: Mapped[int] = key()
@@ -133,7 +133,7 @@ class Note(Base):
 
 @document(parts=("steps.substeps.remarks",))
 class Plan(Base):
-    """The same, named by the longest path alone."""
+    """The same, declared by the longest path only."""
 
     __tablename__ = "dc_plan"
     id: Mapped[int] = key()

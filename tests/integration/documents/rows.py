@@ -1,4 +1,4 @@
-"""The rows that each test begins with, and a document with everything that belongs to it, as plain values."""
+"""The rows with which each test begins, and a document with all its parts as plain values."""
 
 from __future__ import annotations
 
@@ -82,7 +82,6 @@ from tests.support.refill import Refill
 
 
 def many(names: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
-    """Make dicts of rows."""
     return [dict(zip(names.split(), row, strict=True)) for row in rows]
 
 
@@ -174,7 +173,7 @@ _ROWS: dict[type[Base] | sa.Table, list[dict[str, Any]]] = {
 
 
 def table_of(entity: type[Base] | sa.Table) -> sa.Table:
-    """Return the table of a class's own columns."""
+    """Return the table with a class's own columns."""
     return entity if isinstance(entity, sa.Table) else Base.metadata.tables[entity.__tablename__]
 
 
@@ -189,7 +188,7 @@ refill = Refill(
 # --------------------------------------------------------------------------------------------------
 # A document with everything that belongs to it, as plain values.
 
-#: What is read of each class, in this order; written down here, not asked of the library.
+#: The parts read of each class, in this order; written down here, independent of the library.
 _PARTS: dict[type[Base], list[str]] = {
     Order: ["lines"],
     Line: ["taxes"],
@@ -220,9 +219,9 @@ _PARTS: dict[type[Base], list[str]] = {
 
 
 def whole(thing: Any) -> Any:
-    """Return the number of a row, with its parts if its class has any: ``(30, [10, 20])``.
+    """Return a row's number, with its parts if its class has any: ``(30, [10, 20])``.
 
-    A set comes sorted, and a dict as it is.
+    A set is returned sorted, a dict unchanged.
     """
     if thing is None:
         return None

@@ -1,4 +1,4 @@
-"""Header and parts belong together, whoever writes in between."""
+"""Header and parts are consistent, whatever others write in between."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lock_order(session: LockingSession) -> None:
 
 
 def rewrite_details(session: LockingSession) -> None:
-    """Change parts of order 1 at both levels, and nothing of the header."""
+    """Change parts of order 1 at both levels, but not the header."""
     order = session.get_one_entity(Order, 1, ForUpdate)
     first, second = order.lines
     first.value, second.value = 15, 15
@@ -105,7 +105,7 @@ def test_after_a_wait_the_parts_are_those_of_now(
     assert len(known) == (6 if acquainted else 0)
 
 
-@pytest.mark.not_databases("sqlite", "mssql")  # where SharedRead is a snapshot
+@pytest.mark.not_databases("sqlite", "mssql")  # there SharedRead is a snapshot
 @pytest.mark.parametrize("write", AFTER)
 def test_a_shared_read_waits_too(
     alice: Actors, bob: Actors, write: Callable[[LockingSession], None]
@@ -119,7 +119,7 @@ def test_a_shared_read_waits_too(
     assert known
 
 
-@pytest.mark.not_databases("sqlite-journal")  # a reader keeps the writer out there
+@pytest.mark.not_databases("sqlite-journal")  # there a reader blocks the writer
 @pytest.mark.parametrize("write", AFTER)
 def test_a_snapshot_shows_parts_as_old_as_the_header(
     alice: Actors, bob: Actors, write: Callable[[LockingSession], None]
@@ -138,7 +138,7 @@ def test_a_snapshot_shows_parts_as_old_as_the_header(
 def test_the_trap_one_statement_for_both_shows_old_parts(
     engine: sa.Engine, alice: Actors, bob: Actors
 ) -> None:
-    """The library avoids this: a locking SELECT that joins shows lines from before its wait."""
+    """The library avoids this: a locking SELECT with a join shows lines from before its wait."""
 
     def joins(_: LockingSession) -> list[int]:
         with Session(engine) as plain:
@@ -177,7 +177,7 @@ LOCKS: dict[str, Callable[[LockingSession, Any, Any], Any]] = {
 
 
 def known(session: LockingSession, entity: type[Any], ident: Any) -> Any:
-    """Read a row in a transaction that is over: InnoDB's default protects no document."""
+    """Read a row in a transaction that ends: InnoDB's default level protects no document."""
     thing = session.get_one(entity, ident)
     session.commit()
     return thing
@@ -207,7 +207,7 @@ def moved(session: LockingSession, entity: type[Any], ident: Any, **values: obje
     return thing
 
 
-#: A change of a document: pending, of a row whose owner may not be in the session.
+#: A pending change of a document, made through a row whose owner may not be in the session.
 PENDING: dict[str, tuple[type[Any], Any, Callable[[LockingSession], Any]]] = {
     "line changed": (Order, 1, lambda s: changed(s, Line, 1)),
     "tax changed": (Order, 1, lambda s: changed(s, Tax, 1)),
@@ -279,7 +279,7 @@ def test_what_must_be_asked_is_asked_under_the_lock(
     assert len(sent) >= 2
     assert "dc_order" in sent[0].partition("WHERE")[0]
     assert tax in session.dirty
-    assert not session.held_locks  # so that the guard does not let the change through
+    assert not session.held_locks  # so the guard must not let the change through
     with pytest.raises(UnlockedWrite):
         session.flush()
 

@@ -1,4 +1,4 @@
-"""get_document() of what the session knows already: what is loaded stays, pending changes too."""
+"""get_document() of a known document: loaded parts and pending changes stay."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_a_listener_loads_and_changes_meanwhile_stays(session: LockingSessi
 
 
 def test_a_set_leaves_others_that_are_held(session: LockingSession, sent: list[str]) -> None:
-    session.get_entity(Order, 9, ForUpdate)  # a transaction in which all databases can lock
+    session.get_entity(Order, 9, ForUpdate)  # a transaction in which every database can lock
     orders = session.scalars(sa.select(Order)).all()
     for number in (2, 1):  # 1 was read before the lock of 2
         session.get_entity(Order, number, ForUpdate)
@@ -78,7 +78,7 @@ def test_the_parts_of_another_document_come_back_by_one_select(
     other = session.get_one(Order, 1)
     session.get_entity(Order, 8, ForUpdate)
     assert len(other.lines) == 2
-    session.get_entity(Order, 9, ForUpdate)  # to which each of them may have been moved
+    session.get_entity(Order, 9, ForUpdate)  # each of them may have moved there
     sent.clear()
     assert all(line.value for line in other.lines)
     assert len(sent) == 1
@@ -313,7 +313,7 @@ def test_held_documents_keep_what_was_loaded(
         session.get_document(Order, 1, ForUpdate)
     else:
         WAYS[again](session, Order)
-    assert len(sent) == (again == "a set")  # it cannot know what it will find
+    assert len(sent) == (again == "a set")  # the rest depends on the rows it finds
     sent.clear()
     assert whole(order) == (30, [(10, [4, 6]), (20, [20])])
     assert sent == []

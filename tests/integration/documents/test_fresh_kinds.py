@@ -1,4 +1,4 @@
-"""Fresh parts by every kind of relationship, key, hierarchy and depth."""
+"""Fresh parts for every kind of relationship, key, hierarchy and depth."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_the_document_is_as_another_left_it(
 
 
 def things(thing: Any, depth: int = 6) -> list[Any]:
-    """Return all that is loaded below, so that it stays in the session."""
+    """Return everything loaded below, to keep it in the session."""
     if depth == 0 or not isinstance(thing, Base):
         return []
     found: list[Any] = [thing]
@@ -226,12 +226,12 @@ def test_columns_of_a_subclass_are_fresh(session: LockingSession, elsewhere: Run
 # --------------------------------------------------------------------------------------------------
 # Later locks of a session: what came to it, or came back, since the lock before is fresh too.
 
-# SQLite's lock is one for the file: nobody else writes between two locks of a transaction.
+# SQLite's lock covers the file: no other session writes between two locks of a transaction.
 
 
 @pytest.fixture
 def session_later(engine: sa.Engine) -> Iterator[LockingSession]:
-    """Read at READ COMMITTED before a lock too, where the lock may follow."""
+    """Read at READ COMMITTED before the lock as well, if the lock may follow."""
     with LockingSession(engine.execution_options(isolation_level="READ COMMITTED")) as session:
         yield session
 
@@ -247,7 +247,7 @@ def is_here(session: LockingSession, line: Line) -> bool:
 
 
 def lock_another(session: LockingSession) -> Any:
-    """Lock a document that has nothing to do with the others."""
+    """Lock an unrelated document."""
     session.add(Order(id=7, total=0))
     session.flush()
     return session.get_one_entity(Order, 7, ForUpdate)
@@ -405,12 +405,12 @@ def test_a_line_that_the_program_moves_between_two_locks(
 def test_the_info_of_the_session_is_the_programs(
     session_later: LockingSession, elsewhere: Run
 ) -> None:
-    """To clear it, as between two tests, forgets nothing of what a lock has to know."""
+    """Clearing it, as between two tests, loses nothing that a lock needs."""
     line = session_later.get_one(Line, 3)
     kept = lock_another(session_later)
     assert session_later.info == {}
     session_later.info.clear()
-    assert line.value == 5  # is loaded again
+    assert line.value == 5  # loaded again
     move_here(elsewhere)
     assert is_here(session_later, line)
     assert kept

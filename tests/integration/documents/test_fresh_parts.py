@@ -65,7 +65,7 @@ def delete(entity: type[Any], ident: int) -> sa.Executable:
     return sa.delete(entity).where(entity.id == ident)
 
 
-#: What another does, and what order 1 is then.
+#: The action of another session, and the resulting order 1.
 ACTIONS: dict[str, tuple[list[sa.Executable], Any]] = {
     "a line is changed": ([change(Line, 2, value=21)], (30, [(10, [4, 6]), (21, [20])])),
     "a tax is changed": ([change(Tax, 1, value=7)], (30, [(10, [4, 7]), (20, [20])])),
@@ -94,7 +94,7 @@ ACTIONS: dict[str, tuple[list[sa.Executable], Any]] = {
 
 
 def know(session: LockingSession) -> list[Any]:
-    """Load both orders with everything; who keeps the list keeps the objects."""
+    """Load both orders with everything; keeping the list keeps the objects alive."""
     orders = session.scalars(sa.select(Order).order_by(Order.id)).all()
     known = [(order, line, list(line.taxes)) for order in orders for line in order.lines]
     assert whole(orders[0]) == FIRST
@@ -199,7 +199,7 @@ def test_pending_changes_of_other_documents_stay(session: LockingSession, elsewh
     line = session.get_one(Line, 3)
     line.value = 6
     elsewhere(*ACTIONS["a tax is changed"][0])
-    with session.no_autoflush:  # the guard would not let it pass
+    with session.no_autoflush:  # the guard would refuse it
         order = session.get_one_entity(Order, 1, ForUpdate)
         assert whole(order) == (30, [(10, [4, 7]), (20, [20])])
     assert line.value == 6

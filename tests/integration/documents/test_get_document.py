@@ -1,4 +1,4 @@
-"""get_document(): the header, then one statement for each kind of part, and nothing after."""
+"""get_document() sends a statement for the header, one for each kind of part, and no more."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Case(NamedTuple):
 CASES = {
     "lines and taxes": Case(Order, 1, 2, (30, [(10, [4, 6]), (20, [20])])),
     "composite keys": Case(Journal, (2024, 1), 2, (30, [(10, [4, 6]), (20, [20])])),
-    # A subclass with its own table is one kind more, of the header too.
+    # A subclass with its own table counts as another kind, for the header too.
     "joined inheritance": Case(
         Contract, 1, 5, (30, [(10, [4, 6]), 20], [30])
     ),
@@ -56,7 +56,7 @@ CASES = {
     "one subclass": Case(Machine, 1, 2, (30, [(30, [30])])),
     "another, whose parts have the same name": Case(Machine, 2, 2, (5, [(5, [5])])),
     "a class without parts": Case(Machine, 3, 0, 0),
-    # Tasks, their subtasks at depth 1, 2, 3, none at 4, and notes.
+    # Tasks, their subtasks at depths 1, 2 and 3 (none at 4), and notes.
     "parts of parts": Case(
         Job, 1, 6,
         (30, [
@@ -264,7 +264,7 @@ def test_more_documents_than_a_statement_takes_keys(
         sa.insert(Tax).values([{"id": n, "line_id": n, "value": n} for n in numbers]),
     )
     found = session.get_documents(Order, numbers, ForUpdate)
-    headers = 2 if session.get_bind().dialect.name == "sqlite" else 1  # it takes 900 keys at once
+    headers = 2 if session.get_bind().dialect.name == "sqlite" else 1  # 900 keys at once
     assert len(sent) == headers + 4  # lines and taxes by 900 headers
     sent.clear()
     for number, order in zip(numbers, found, strict=True):
@@ -288,7 +288,7 @@ def test_more_composite_keys_than_a_statement_takes(
     assert sent == []
 
 
-@pytest.mark.not_databases("sqlite")  # locks the file, not rows
+@pytest.mark.not_databases("sqlite")  # it locks the file, not rows
 def test_what_others_hold_is_skipped_with_its_parts(
     alice: Actor[LockingSession], bob: Actor[LockingSession]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Parts by an alias, and the columns of single-table subclasses."""
+"""Parts through an alias, and the columns of single-table subclasses."""
 
 from __future__ import annotations
 

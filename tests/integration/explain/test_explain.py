@@ -1,4 +1,4 @@
-"""explain_lock() shows what a session sends, and neither waits nor keeps anybody waiting."""
+"""explain_lock() shows a session's statements, without waiting or making another session wait."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KINDS = [
 
 @contextmanager
 def sent_by(engine: sa.Engine) -> Iterator[list[str]]:
-    """Collect what the driver is given."""
+    """Collect the statements that reach the driver."""
     sent: list[str] = []
 
     def do_execute(_cursor: object, statement: str, *_: object) -> None:
@@ -62,7 +62,7 @@ def sent_by(engine: sa.Engine) -> Iterator[list[str]]:
 def really_sent(
     engine: sa.Engine, entity: type[Any], ident: Any, lock: LockOptions, **how: Any
 ) -> list[str]:
-    for _ in range(2):  # some things are asked once for each engine
+    for _ in range(2):  # some queries run once per engine
         with LockingSession(engine) as session, sent_by(engine) as sent:
             assert session.get_document(entity, ident, lock, **how) is not None
     return sent
@@ -78,7 +78,7 @@ def test_the_statements_are_those_of_a_session(
 
 
 def without_pragmas(reported: LockExplanation) -> list[str]:
-    """Return the statements without those that the library sends past SQLAlchemy on SQLite."""
+    """Return the statements without the PRAGMAs that the library sends past SQLAlchemy."""
     return [one for one in reported.statements if not one.startswith("PRAGMA busy_timeout")]
 
 
@@ -87,7 +87,7 @@ def test_with_a_limit_too(database: Database, engine: sa.Engine) -> None:
     really = really_sent(engine, Order, 1, FOR_UPDATE, lock_timeout=0.3)
     statements = without_pragmas(reported)
     assert len(reported.statements) - len(statements) == (3 if database.name == "sqlite" else 0)
-    if database.name == "postgresql":  # psycopg sends these two with the lock, past SQLAlchemy
+    if database.name == "postgresql":  # psycopg sends these two with the lock, without SQLAlchemy
         assert "'300ms'" in statements.pop(0)
         assert "doclock.lock_timeout" in statements.pop(1)
     assert statements == really
@@ -108,12 +108,12 @@ def test_it_does_not_wait_for_a_holder_and_nobody_waits_for_it(
     alice: Actors, bob: Actors, engine: sa.Engine, lock: LockOptions
 ) -> None:
     alice.does(locks(Order, 1))
-    reported = explain_lock(engine, Order, lock)  # with the lock it would wait for alice
+    reported = explain_lock(engine, Order, lock)  # a real lock would wait for alice
     alice.does(roll_back)
     assert reported.statements
 
     def explain_in_the_middle(session: LockingSession) -> None:
-        # Nothing of it is held when it has returned.
+        # It holds nothing after it returns.
         explain_lock(session, Order, lock)
         session.get_one_entity(Order, 1, FOR_UPDATE | LockOptions.NoWait)
 
@@ -288,14 +288,14 @@ def test_a_key_of_any_kind(database: Database, name: str) -> None:
         connection.execute(table.insert().values(id=value))
     filled = explain_lock(engine, entity, LockOptions.ForUpdate)
     assert filled.statements
-    # PostgreSQL looks a second time for a row that is not there.
+    # PostgreSQL checks a second time for a missing row.
     assert empty is None or set(empty.statements) == set(filled.statements)
 
 
 # --------------------------------------------------------------------------------------------------
 # The round trips that explain_lock() tells are those that a wire counts in front of the server.
 
-# The sessions of these tests say themselves whether they use a pipeline.
+# The sessions of these tests choose explicitly whether they use a pipeline.
 KINDS_ROUND_TRIPS = [
     FOR_UPDATE,
     FOR_UPDATE | LockOptions.NoWait,
@@ -309,7 +309,7 @@ Make = Callable[..., sa.Engine]
 
 @pytest.fixture
 def wire(documents: Database) -> Iterator[Wire]:
-    """Stand in front of the server."""
+    """Run a proxy in front of the server."""
     url = sa.make_url(documents.url)
     wire = Wire(url.host or "127.0.0.1", url.port or {"postgresql": 5432}.get(documents.name, 3306))
     yield wire
@@ -318,7 +318,7 @@ def wire(documents: Database) -> Iterator[Wire]:
 
 @pytest.fixture
 def make(documents: Database, wire: Wire) -> Iterator[Make]:
-    """Return a maker of engines of one connection each, through the wire."""
+    """Return a maker of engines with one connection each, through the proxy."""
     made: list[sa.Engine] = []
     through = sa.make_url(documents.url).set(host="127.0.0.1", port=wire.port)
     if documents.name == "postgresql":
@@ -336,7 +336,7 @@ def make(documents: Database, wire: Wire) -> Iterator[Make]:
 def counted(
     wire: Wire, engine: sa.Engine, entity: type[Any], ident: Any, lock: LockOptions, **how: Any
 ) -> int:
-    """Return the round trips of the second session; the first asks what is asked once."""
+    """Return the round trips of the second session; the first sends the queries that run once."""
     seconds, trips = how.pop("lock_timeout", None), []
     for _ in range(2):
         with LockingSession(engine, **how) as session:

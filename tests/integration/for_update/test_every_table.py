@@ -1,4 +1,4 @@
-"""with_for_update() locks rows of every table that its SELECT reads by itself, or of those that ``of`` names."""
+"""with_for_update() locks rows of every table in its FROM clause, or of those that ``of`` names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ OLD: Any = Old.__table__
 MET = Old.order_id == Order.id
 LIGHT = sa.table("lk_old_part", sa.column("id"), sa.column("order_id"))
 
-#: Each reads order 1, and one row of the other table in its own FROM.
+#: Each reads order 1, and a row of the other table in its own FROM clause.
 WITHOUT_ROW_LOCKS: dict[str, Callable[[], Any]] = {
     "a join": lambda: sa.select(Order.id).join(Old, MET),
     "a join of a class": lambda: sa.select(Order).join(Old, MET),
@@ -90,7 +90,7 @@ def fill(connection: sa.Connection) -> None:
 
 @pytest.fixture(scope="module")
 def kept() -> Iterator[KeptTables]:
-    """Keep the tables until the last test of this file has ended."""
+    """Keep the tables until the last test of this file ends."""
     tables = KeptTables(_alone(OLD), fill)
     yield tables
     tables.close()
@@ -98,7 +98,7 @@ def kept() -> Iterator[KeptTables]:
 
 @pytest.fixture
 def old(database: Database, kept: KeptTables) -> None:
-    """Put one row into the table."""
+    """Insert one row into the table."""
     kept.put_rows(database)
 
 
@@ -175,7 +175,7 @@ VIEWS |= {name: (definition,) for name, definition in VIEWS_OF_ORDERS.items()}
 
 @pytest.fixture
 def view(engine: sa.Engine, request: pytest.FixtureRequest) -> Iterator[sa.TableClause]:
-    """Make the views of this name, each on the one before; yield the last."""
+    """Create the views of this name, each on the previous one; yield the last."""
     names = [f"lk_old_view_{number + 1}" for number in range(len(VIEWS[request.param]))]
     with engine.begin() as connection:
         for name, definition in zip(names, VIEWS[request.param], strict=True):
@@ -209,7 +209,7 @@ def test_a_view_may_read_a_table_without_row_locks_in_a_subquery(
     session.rollback()  # the view is dropped next
 
 
-@pytest.mark.databases("mariadb")  # MySQL refuses FOR UPDATE of information_schema by itself
+@pytest.mark.databases("mariadb")  # MySQL itself refuses FOR UPDATE of information_schema
 def test_the_tables_of_information_schema_need_no_row_locks(
     session: LockingSession, other: LockingSession
 ) -> None:
@@ -248,7 +248,7 @@ def test_one_of_no_table_is_refused_wherever_it_stands(
         DOORS[door](session, NOTHING_LOCKED[name].with_for_update())
 
 
-#: Without columns SQL Server may lock entries of an index, and a text takes no table hint.
+#: Without columns SQL Server may lock index entries, and a text() accepts no table hint.
 _NO_HINT = ("text()", "table()")
 LOCKED: dict[str, sa.Select[Any]] = {
     "text()": sa.select(sa.literal_column("id")).select_from(sa.text("lk_order")),
@@ -328,7 +328,7 @@ OBJECTS: dict[str, Make] = {
 
 @pytest.fixture(params=list(OBJECTS.values()), ids=list(OBJECTS))
 def orders(request: pytest.FixtureRequest, session: Session) -> Iterator[Any]:
-    """Make another object for the table of orders."""
+    """Make another Table object for the orders."""
     made = request.param(session)
     session.commit()
     yield made
@@ -365,7 +365,7 @@ def test_half_of_the_row_without_its_key_is_not_listed(session: Session) -> None
 
 @pytest.fixture
 def elsewhere_engine(tmp_path: Path) -> Iterator[Any]:
-    """Make another database that has a table of this name, with other columns."""
+    """Make another database with a table of this name, but other columns."""
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'elsewhere.db'}")
     table = sa.Table(ORDERS.name, sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True))
     with engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""with_for_update() is a lock: real on each database, in held_locks, known to the guard."""
+"""with_for_update() is a real lock on each database, listed in held_locks, known to the guard."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _get_loaded(session: Session) -> Order | None:
 
 
 class OwnSelect(sa.Select[Any]):
-    """A select of a library's own class, as SQLModel's are."""
+    """A select of another library's class, like SQLModel's."""
 
     inherit_cache = True
 
@@ -124,7 +124,7 @@ def test_the_same_is_sent_as_by_a_plain_session(engine: sa.Engine, take: Take) -
         texts.append(list(statements))
     plain, ours = texts
     assert ours[: len(plain)] == plain
-    # What a join has loaded of the parts may be older than the lock, and is read once more.
+    # Parts loaded by a join may be older than the lock, and are read again.
     assert len(ours) - len(plain) == (take is WAYS["joinedload"])
 
 
@@ -285,10 +285,10 @@ def test_a_listener_of_a_lock_may_execute_it(session: LockingSession) -> None:
         session.get_one_entity(Order, 1, ForUpdate)
     finally:
         event.remove(Order, "load", lock_customer)
-    assert granted == [(Customer, (1,)), (Order, (1,))]  # each of its own call, once
+    assert granted == [(Customer, (1,)), (Order, (1,))]  # each by its own call, once
 
 
-@pytest.mark.not_databases("sqlite")  # where the lock, and so its error, is the transaction's
+@pytest.mark.not_databases("sqlite")  # there the transaction takes the lock, and raises the error
 def test_a_refusal_is_left_to_the_program(session: LockingSession, other: LockingSession) -> None:
     kept = other.get_one_entity(Order, 1, ForUpdate)
     with pytest.raises(LockNotAvailable, match=r"^Order rows FOR UPDATE NOWAIT on ") as caught:

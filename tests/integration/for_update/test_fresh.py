@@ -1,4 +1,4 @@
-"""The objects that with_for_update() returns are as new as its lock, also where they were read before."""
+"""Objects returned by with_for_update() are as fresh as its lock, even if they were read before."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ COLLIDING = {name: take for name, take in FLUSHED.items() if name != "stream"}
 
 @pytest.fixture(autouse=True)
 def _read_before(session: Session, other: Session) -> None:
-    """Have the session keep what it read before another session changed the document."""
+    """Make the session keep objects from before another session changed the document."""
     session.expire_on_commit = False
     kept = session.info["kept"] = [session.get_one(Order, 1), session.get_one(Order, 2)]
-    session.info["lines"] = list(kept[0].lines)  # else they are freed, and come back as new objects
+    session.info["lines"] = list(kept[0].lines)  # else they are freed, and return as new objects
     assert (*seen(kept[0]), kept[0].remark) == (30, [10, 20], "first")
     session.commit()
     add_ten(other)
@@ -60,7 +60,7 @@ def _read_before(session: Session, other: Session) -> None:
 def test_no_update_is_lost(session: Session, other: Session, take: Take) -> None:
     order = take(session)
     assert seen(order) == (40, [20, 20])
-    if not session.held_locks:  # streamed: the rows are locked one after the other
+    if not session.held_locks:  # streamed: the rows are locked one after another
         return
     session.rollback()
     with session.begin():
@@ -73,8 +73,8 @@ def test_nothing_more_is_sent_than_by_a_plain_session(session: Session) -> None:
     sent: list[str] = []
     event.listen(session.connection(), "before_cursor_execute", lambda *args: sent.append(args[2]))
     assert session.scalars(STATEMENT).one().total == 40
-    assert session.info["kept"][1].total == 5  # not returned: it keeps what it has
-    # SQL Server is asked for the transaction and for the kind of database, which read no rows.
+    assert session.info["kept"][1].total == 5  # not returned, so unchanged
+    # SQL Server is asked for the transaction and its edition; these queries read no rows.
     assert len([one for one in sent if one.startswith("SELECT") and "lk_order" in one]) == 1
 
 
@@ -94,7 +94,7 @@ def test_a_change_of_what_another_has_changed_is_refused(session: Session, take:
     order.total = 31
     with session.no_autoflush, pytest.raises(UnsavedChanges, match=r"Order 1 .*'total'"):
         take(session)
-    assert order.total == 31  # nothing is lost
+    assert order.total == 31  # not lost
 
 
 def test_listeners_learn_that_a_change_was_refused(session: Session) -> None:
@@ -202,7 +202,7 @@ def test_a_change_of_a_line_that_another_has_changed_is_refused(
     line.value = 11
     with session.no_autoflush, pytest.raises(UnsavedChanges, match=r"Order 1 .*'value' of Line 1 "):
         take(session)
-    assert line.value == 11  # nothing is lost
+    assert line.value == 11  # not lost
     assert not session.held_locks
 
 
@@ -217,7 +217,7 @@ def test_a_delete_of_what_another_has_changed_is_refused(session: Session) -> No
                 pytest.raises(UnsavedChanges, match=f"{changed} .* or delete"),
             ):
                 session.scalars(STATEMENT, execution_options=options).one()
-        assert doomed in session.deleted  # nothing is lost
+        assert doomed in session.deleted  # not lost
         assert not session.held_locks
         session.add(doomed)
 

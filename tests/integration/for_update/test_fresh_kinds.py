@@ -1,4 +1,4 @@
-"""Kinds of mappings under an adopted lock: values changed in place, parts that raise, second classes."""
+"""Kinds of mappings under an adopted lock: mutable values, lazy="raise" parts, second classes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Note(Base):
 
 
 class Other(DeclarativeBase):
-    """The base of a class that knows nothing of documents."""
+    """The base of a class without documents."""
 
 
 class Second(Other):
@@ -85,7 +85,7 @@ def fill(connection: sa.Connection) -> None:
 
 @pytest.fixture(scope="module")
 def kept() -> Iterator[KeptTables]:
-    """Keep the tables until the last test of this file has ended."""
+    """Keep the tables until the last test of this file ends."""
     tables = KeptTables(Base.metadata, fill)
     yield tables
     tables.close()
@@ -106,7 +106,7 @@ def session(engine_fresh_kinds: sa.Engine) -> Iterator[LockingSession]:
 
 @pytest.fixture
 def change(engine_fresh_kinds: sa.Engine) -> Change:
-    """Return a function that changes document (1, 2), as another session does."""
+    """Return a function that changes document (1, 2) from another session."""
 
     def change(**values: Any) -> None:
         with LockingSession(engine_fresh_kinds) as other:
@@ -189,7 +189,7 @@ def test_a_second_class_is_read_again(
     session.commit()
     change(total=9)
     take(session)
-    assert dict(session.held_locks) == {(Doc, (1, 2)): ForUpdate}  # the class that is declared
+    assert dict(session.held_locks) == {(Doc, (1, 2)): ForUpdate}  # the declared class
     assert doc.total == 9
     assert second.total == 9
 
@@ -213,7 +213,7 @@ def test_a_part_that_a_second_class_has_loaded_again_is_read_again(
 
     note: Any = session.get_one(SecondNote, 1)
     lock()
-    session.rollback()  # it expires all
+    session.rollback()  # expires all objects
     assert session.get_one(Doc, (1, 2)).total == 0
     assert note.text == "old"
     session.commit()
@@ -310,7 +310,7 @@ def _in_after_begin(session: LockingSession, _order: Any, act: Act) -> Iterator[
 
 @contextmanager
 def _in_expire(session: LockingSession, order: Any, act: Act) -> Iterator[None]:
-    """The session expires the header, where another one has pending changes."""
+    """The session expires a header; another header has pending changes."""
     entity = type(order)
     other = session.get_one(entity, 2)
     other.remark = "mine"
@@ -402,13 +402,13 @@ def test_it_is_refused(
             assert not session.held_locks
         session.rollback()
         del lines
-    with engine.connect() as connection:  # nothing was written
+    with engine.connect() as connection:  # not written
         assert connection.scalar(sa.select(Order.total).where(Order.id == 1)) == 30
 
 
 @pytest.mark.read_committed
 def test_the_error_names_the_class_of_the_session(engine: sa.Engine) -> None:
-    """Another class on the same table, with the same lines, comes first by its name."""
+    """Another class on the same table, with the same lines, sorts first by name."""
     mappers = registry()
     lines = relationship(Line, viewonly=True, primaryjoin=Line.order_id == Order.id)
     mappers.map_imperatively(type("A", (), {}), Order.__table__, properties={"lines": lines})

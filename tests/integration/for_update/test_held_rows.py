@@ -1,4 +1,4 @@
-"""Locks of one row as a product: the way it is asked for, its options, and the changes that are pending."""
+"""Locks of one row, as a product of ways to ask, options and pending changes."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def _sum_again(one: Any) -> Any:
 
 
 class Asked(NamedTuple):
-    """One lock as a program asks for it.
+    """A lock as a program requests it.
 
-    :ivar entity: the class that is locked, or an alias of it.
+    :ivar entity: the class to lock, or an alias of it.
     """
 
     entity: Any
@@ -141,23 +141,23 @@ class Asked(NamedTuple):
     on_execute: Mapping[str, Any]
 
     def of(self, entity: Any) -> Asked:
-        """Return the same of another entity."""
+        """Return the same for another entity."""
         return self._replace(entity=entity)
 
     def made(self, *selected: Any) -> Any:
-        """Return the SELECT of row 1 with its lock; of the entity, unless something else is selected."""
+        """Return the locking SELECT of row 1, of the entity unless the options differ."""
         select: Any = sa.select(*(selected or (self.entity,))).where(self.entity.id == 1)
         if not selected or any(one is self.entity for one in selected):
             select = select.options(*self.options(self.entity))
         return select.execution_options(**self.on_statement).with_for_update()
 
     def all(self, session: LockingSession, statement: Any) -> Any:
-        """Execute a statement, and return all that it returns."""
+        """Execute a statement, and return all its results."""
         found = session.execute(statement, execution_options=self.on_execute)
         return found.unique().all()
 
     def query(self, session: LockingSession) -> Any:
-        """Return the Query of the entity, with its lock."""
+        """Return the entity's Query, with its lock."""
         options = {**self.on_statement, **self.on_execute}
         query = session.query(self.entity).options(*self.options(self.entity))
         return query.execution_options(**options).with_for_update()
@@ -228,7 +228,7 @@ KNOWN: dict[str, Ask] = {
     "table": lambda s, a: _table(s, a, "total", "id"),
 }
 
-#: Nobody knows which row is locked.
+#: The session cannot tell which row is locked.
 UNKNOWN: dict[str, Ask] = {
     "one": lambda s, a: a.all(s, a.made(sa.literal(1)).select_from(a.entity)),
     "column": lambda s, a: a.all(s, a.made(a.entity.total)),
@@ -259,7 +259,7 @@ POPULATE: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "executed populated": ({}, {"populate_existing": True}),
 }
 
-#: What the session has changed before, and not flushed.
+#: Unflushed changes of the session.
 PENDING: dict[str, Mapping[str, Any]] = {
     "clean": {},
     "another column": {"mine": "pending"},
@@ -271,8 +271,6 @@ PENDING: dict[str, Mapping[str, Any]] = {
 
 
 class Case(NamedTuple):
-    """One combination."""
-
     kind: str
     ask: str
     options: str
@@ -284,19 +282,18 @@ class Case(NamedTuple):
 
     @property
     def collides(self) -> bool:
-        """True if a pending change would overwrite what another has written."""
+        """True if a pending change would overwrite another session's write."""
         changed = PENDING[self.pending]
         return any(AFTER[name] != BEFORE[name] for name in changed.keys() & AFTER.keys())
 
     def run(self, session: LockingSession) -> None:
-        """Take the lock."""
         on_statement, on_execute = POPULATE[self.populate]
         asked = Asked(CLASSES[self.kind], OPTIONS[self.options], on_statement, on_execute)
         ASKS[self.ask](session, asked)
 
 
 def all_cases() -> Iterator[Case]:
-    """Yield all combinations that say something."""
+    """Yield all meaningful combinations."""
     for names in product(CLASSES, ASKS, OPTIONS, POPULATE, PENDING):
         case = Case(*names)
         takes_options = case.ask in KNOWN and case.ask not in _WITHOUT_OPTIONS
@@ -325,7 +322,7 @@ def fill(connection: sa.Connection) -> None:
 
 @pytest.fixture(scope="module")
 def kept() -> Iterator[KeptTables]:
-    """Keep the tables until the last test of this file has ended."""
+    """Keep the tables until the last test of this file ends."""
     tables = KeptTables(Base.metadata, fill)
     yield tables
     tables.close()
@@ -339,7 +336,7 @@ def engine(database: Database, kept: KeptTables) -> sa.Engine:
 
 
 class Trial:
-    """One case: what the session had, what others have changed, and the truth of the database."""
+    """One case: the session's earlier state, the changes of others, and the database."""
 
     def __init__(self, engine: sa.Engine, case: Case) -> None:
         self._engine, self._case = engine, case
@@ -348,7 +345,7 @@ class Trial:
         self._line: Any = LINES[self._entity]
 
     def outcome(self) -> str:
-        """Return the faults; empty if nothing is."""
+        """Return the faults; empty if there are none."""
         self._write(**BEFORE)
         with LockingSession(self._engine, expire_on_commit=False) as session:
             undeferred = undefer(self._entity.note), undefer(self._entity.sum_of_lines)
@@ -458,7 +455,7 @@ def test_some_cases(engine: sa.Engine) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [12, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_all_cases(engine: sa.Engine, database: Database, part: int) -> None:
-    """CI takes every twelfth case on each database, and others on the next database."""
+    """CI runs every twelfth case on each database, and other cases on the next database."""
     first = [*MATRIX].index(database.column) % part
     wrong = _wrong(engine, [*all_cases()][first::part])
     assert not wrong, wrong

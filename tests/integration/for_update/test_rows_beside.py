@@ -1,4 +1,4 @@
-"""The other rows that a with_for_update() reads are as new as its lock, after a wait too."""
+"""The other rows that a with_for_update() reads are as fresh as its lock, even after a wait."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ Bill.given = query_expression()
 
 
 class Summed(Base):
-    """The same table, with what a function of the database computes."""
+    """The same table, with a column computed by a database function."""
 
     __table__ = Bill.__table__
     __mapper_args__ = {"exclude_properties": ["kind"]}  # noqa: RUF012
@@ -327,7 +327,7 @@ def test_a_lock_after_an_older_snapshot_is_refused(
     overwrites: bool,
 ) -> None:
     session = make_session(isolation_level="REPEATABLE READ")
-    session.scalars(sa.select(Shop.id)).all()  # from here on its plain reads are of this moment
+    session.scalars(sa.select(Shop.id)).all()  # from now on its plain reads are of this moment
     alice.does(_change)
     alice.does(lambda session: session.commit())
     locking = statement.execution_options(populate_existing=overwrites).with_for_update()

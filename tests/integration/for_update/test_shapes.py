@@ -1,4 +1,4 @@
-"""Statements that carry ``with_for_update()`` for the row of order 1, as a product of what they are made of."""
+"""Statements with ``with_for_update()`` for the row of order 1, as a product of their parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.models import Clause, Customer, Line, Order
 
 pytestmark = [
     pytest.mark.read_committed,
-    pytest.mark.filterwarnings("ignore:SELECT statement has a cartesian"),  # some shapes are
+    pytest.mark.filterwarnings("ignore:SELECT statement has a cartesian"),  # some shapes do
 ]
 
 
@@ -39,7 +39,7 @@ def _named(select: Any, key: Any) -> tuple[Any, Any]:
     return select.where(key == 1), key
 
 
-#: What is selected and locked: a select of the row of order 1, and its key, for ``of=``.
+#: The locked select of the row of order 1, and its key for ``of=``.
 SELECTS: dict[str, tuple[Any, Any]] = {
     "class": _named(sa.select(Order), Order.id),
     "attribute": _named(sa.select(Order.id), Order.id),
@@ -70,7 +70,7 @@ def _joined(other: Any) -> Any:
     return sa.select(CUSTOMERS.c.name).join(other, other.c.id == CUSTOMERS.c.id)
 
 
-#: Where the locked select stands; the server reads all of it.
+#: The position of the locked select; the server reads all of it.
 PLACES: dict[str, Callable[[Any], Statement]] = {
     "outermost": lambda locked: locked,
     "from_statement": lambda locked: sa.select(Order).from_statement(locked),
@@ -125,7 +125,7 @@ PLACES: dict[str, Callable[[Any], Statement]] = {
 
 
 class Shape(NamedTuple):
-    """One statement and the way in which it is executed."""
+    """A statement, and the way to execute it."""
 
     select: str
     place: str
@@ -144,17 +144,17 @@ class Shape(NamedTuple):
         return PLACES[self.place](select.with_for_update(**arguments) if locked else select)
 
     def run(self, session: LockingSession) -> None:
-        """Execute it, and read all of its rows."""
+        """Execute it, and read all its rows."""
         DOORS[self.door](session, self)
 
     @property
     def is_read(self) -> bool:
-        """True if others may have the same lock."""
+        """True if others may hold the same lock."""
         return "read" in KINDS[self.kind]
 
     @property
     def is_listed(self) -> bool:
-        """True if ``held_locks`` must have order 1: the rows have it, or its whole key."""
+        """True if ``held_locks`` must list order 1: the rows contain it, or its whole key."""
         if self.door in ("connection", "stream") or self.kind == "read key share":
             return False
         if self.place == "outermost" and self.door != "Query":
@@ -193,14 +193,14 @@ def _lambda(session: LockingSession, shape: Shape) -> None:
 
 
 def _listener(session: LockingSession, shape: Shape) -> None:
-    """Execute the statement without its lock, which a listener adds."""
+    """Execute the statement without its lock; a listener adds the lock."""
 
     unlocked = shape.statement(locked=False)
 
     def add_lock(state: ORMExecuteState) -> None:
         if (
             state.statement is unlocked
-        ):  # not SQLAlchemy's own SELECT of the rows that an UPDATE meets
+        ):  # not SQLAlchemy's own SELECT of the rows that an UPDATE matches
             state.statement = shape.statement()
 
     event.listen(session, "do_orm_execute", add_lock)
@@ -223,7 +223,7 @@ DOORS: dict[str, Run] = {
 
 
 def all_shapes() -> Iterator[Shape]:
-    """Yield each select, place and kind by execute(), and each select and place by every door."""
+    """Yield each select, place and kind by execute(), and each select and place by every method."""
     for select, place, kind in product(SELECTS, PLACES, KINDS):
         yield Shape(select, place, kind, "execute")
     for select, place, door in product(SELECTS, PLACES, DOORS):
@@ -240,7 +240,7 @@ _PARTS = 3
 
 
 class Prober:
-    """A second connection, which asks for the row without waiting."""
+    """A second connection, which tries to lock the row without waiting."""
 
     def __init__(self, database: Database) -> None:
         self._is_sqlite = database.name == "sqlite"
@@ -249,7 +249,7 @@ class Prober:
         self.close = self._connection.close
 
     def finds_held(self, session: LockingSession, shape: Shape) -> bool:
-        """Return whether the row is held; a read on SQLite is a transaction that reads a snapshot."""
+        """Return whether the row is held; on SQLite a read is a snapshot transaction."""
         if self._is_sqlite and shape.is_read:
             driver: Any = session.connection().connection.driver_connection
             return bool(driver.in_transaction)
@@ -266,15 +266,15 @@ class Prober:
 
 
 def _outcome(shape: Shape, session: LockingSession, prober: Prober) -> str:
-    """Return what has come of the statement: "held", "refused", or what is wrong."""
+    """Return the outcome of the statement: "held", "refused", or an error description."""
     try:
         shape.run(session)
     except LockNotSupported:
         return "refused"
     except (DBAPIError, CompileError):
         return "not on this server"
-    # Python sometimes raises KeyError in place of the TypeError for an argument that is given twice,
-    # as SQLAlchemy gives it for FOR UPDATE OF a subquery that has one too.
+    # For a duplicate argument, Python sometimes raises KeyError in place of TypeError. SQLAlchemy
+    # passes one for FOR UPDATE OF a subquery that has FOR UPDATE too.
     except (SQLAlchemyError, AttributeError, TypeError, KeyError) as error:
         return f"not SQLAlchemy's: {error}"
     if not prober.finds_held(session, shape):
@@ -314,7 +314,7 @@ def test_some_shapes(session_factory: Callable[[], LockingSession], documents: D
 def test_all_shapes(
     session_factory: Callable[[], LockingSession], documents: Database, part: int
 ) -> None:
-    """CI takes every third shape on each database, and others on the next database."""
+    """CI runs every third shape on each database, and other shapes on the next database."""
     first = [*MATRIX].index(documents.column) % part
     outcomes = _outcomes([*all_shapes()][first::part], session_factory, documents)
     assert not _wrong_shapes(outcomes), _wrong_shapes(outcomes)

@@ -1,4 +1,4 @@
-"""with_for_update() of tables and columns: real on each database or refused, listed by its keys."""
+"""with_for_update() of tables and columns: a real lock on each database, or refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TABLES: dict[str, sa.Select[Any]] = {
 }
 each_select = pytest.mark.parametrize("statement", TABLES.values(), ids=TABLES)
 
-#: Those that select the whole key of a table, and the classes whose rows are listed.
+#: Selects of a table's whole key, and the classes whose rows are listed.
 LISTED: dict[str, set[Any]] = {
     "table": {(Order, (1,))},
     "column": {(Order, (1,))},
@@ -66,9 +66,9 @@ COUNT = sa.select(sa.func.count()).select_from(Order).where(Order.id == 1).with_
 
 
 def held(session: LockingSession) -> dict[Any, LockOptions]:
-    """Return the locks by the classes of these tests: the rows are locked for others, too.
+    """Return the locks by the classes of these tests; other sessions find the rows locked too.
 
-    Other tests of the same run map classes of their own on the tables.
+    Other tests of the same run map their own classes on the tables.
     """
     locks = session.held_locks.items()
     return {key: lock for key, lock in locks if key[0] in (Order, Line, Voucher)}
@@ -143,7 +143,7 @@ def test_an_object_is_read_again_of_which_the_table_of_the_subclass_alone_is_loc
 
 def test_a_pending_change_is_refused(session: LockingSession) -> None:
     session.get_one(Order, 1).total = 1
-    with session.no_autoflush:  # SQLAlchemy 2.1 flushes before a statement of Core too
+    with session.no_autoflush:  # SQLAlchemy 2.1 also flushes before a Core statement
         session.execute(sa.select(ORDERS).where(ORDERS.c.id == 2).with_for_update()).all()
     with session.no_autoflush, pytest.raises(UnsavedChanges, match=r"pending changes"):
         session.execute(TABLES["column"].with_for_update())
@@ -225,7 +225,7 @@ def test_nowait_is_a_typed_error(session: LockingSession, other: LockingSession)
     other.execute(TABLES["table"].with_for_update()).all()
     with pytest.raises(LockNotAvailable) as caught:
         session.execute(TABLES["table"].with_for_update(nowait=True)).all()
-    assert str(caught.value).count("FOR UPDATE NOWAIT on ") == 1  # it says so once
+    assert str(caught.value).count("FOR UPDATE NOWAIT on ") == 1  # only once
 
 
 def test_skip_locked(session: LockingSession, other: LockingSession, documents: Database) -> None:
@@ -267,7 +267,7 @@ def test_a_transaction_that_has_written_is_locked_too(
     assert other.scalar(sa.select(LINES.c.value).where(LINES.c.id == 3)) == 6
 
 
-# What the server does not lock: https://www.postgresql.org/docs/current/sql-select.html, "The
+# The server does not lock these: https://www.postgresql.org/docs/current/sql-select.html, "The
 # Locking Clause"; https://dev.mysql.com/doc/refman/en/innodb-locking-reads.html: "A locking read
 # clause in an outer statement does not lock the rows of a table in a nested subquery statement".
 
@@ -305,7 +305,7 @@ def test_rows_that_no_server_locks_are_refused(
     documents: Database,
     statement: sa.Select[Any],
 ) -> None:
-    if documents.name == "sqlite":  # which locks the whole file
+    if documents.name == "sqlite":  # it locks the whole file
         assert session.execute(statement.with_for_update()).all()
         assert finds_held()(other)
     else:
@@ -361,7 +361,7 @@ def test_a_class_mapped_to_a_union_is_locked_or_refused(
     if documents.name == "sqlite":
         assert session.scalars(statement.with_for_update()).all()
         assert finds_held()(other)
-    elif documents.name == "postgresql":  # the server refuses it
+    elif documents.name == "postgresql":  # refused by the server
         with pytest.raises(DBAPIError, match="UNION"):
             session.scalars(statement.with_for_update())
     else:
@@ -381,7 +381,7 @@ def test_locked_needs_an_orm_select(
 
 
 class RoutingSession(LockingSession):
-    """A session that writes its orders to the primary, and does all else anywhere."""
+    """A session that writes orders to the primary, and does everything else anywhere."""
 
     primary: sa.Engine
     replica: sa.Engine

@@ -1,7 +1,7 @@
-"""with_for_update(read=True), then with_for_update(): the program's own way from one to the other.
+"""with_for_update(read=True), then with_for_update(): the program's own way to upgrade a lock.
 
-A plain Session may do so on every database.  Where the read is a snapshot, of SQLite, the lock is
-granted only if that is still the newest one.
+A plain Session may do so on every database.  If the read is a SQLite snapshot, the lock is granted
+only if the snapshot is still the newest.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TOTAL = sa.select(Order.total).where(Order.id == 1)
 
 
 def writers_commit_beside_readers(test: Any) -> Any:
-    """Mark a test of SQLite in WAL mode: with a rollback journal nobody commits while another reads."""
+    """Mark a test for SQLite in WAL mode: with a rollback journal a reader blocks every commit."""
     reported = pytest.mark.skipif(
         sys.version_info < (3, 11), reason="sqlite3 tells no error numbers before Python 3.11"
     )

@@ -1,6 +1,6 @@
-"""Programs that fork in the midst of something else than one session's lock: ``main(URL, CASE)``.
+"""Programs that fork outside a single session's lock: ``main(URL, CASE)``.
 
-Each case is a function that forks by itself, and prints ``ok`` in the parent when all is as it should be.
+Each case is a function that forks, and prints ``ok`` in the parent if everything is correct.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ CHECKOUTS = checkout_table(Base.metadata, "fk_checkouts")
 
 
 def in_child(*children: Child) -> None:
-    """Run these in a fork, and leave it through all blocks around; fail if one fails."""
+    """Run these in a fork, and leave it through all enclosing blocks; fail if one fails."""
     process = os.fork()
     if not process:
         for child in children:
@@ -88,7 +88,7 @@ def is_free(engine: sa.Engine, ident: int = 1) -> bool:
 
 
 def named_lock(engine: sa.Engine) -> None:
-    """The server lets nobody else have the name while the parent has it."""
+    """The server grants the name to no other session while the parent holds it."""
     with LockingSession(engine) as session:
         session.lock_key("a name")
         in_child(lambda: refused(lambda: session.lock_key("a name")), session.close)
@@ -100,7 +100,7 @@ def named_lock(engine: sa.Engine) -> None:
 
 
 def without_lock(engine: sa.Engine) -> None:
-    """The flush before the fork is saved, also without a lock."""
+    """The flush before the fork is saved, even without a lock."""
     with LockingSession(engine) as session:
         session.add(Customer(id=4711, name="new"))
         session.flush()
@@ -121,7 +121,7 @@ def savepoint(engine: sa.Engine) -> None:
 
 
 def lent(engine: sa.Engine) -> None:
-    """A Connection that the program has lent is refused too, until its lender rolls back."""
+    """A Connection lent by the program is refused too, until its lender rolls back."""
     with engine.connect() as connection, connection.begin():
         connection.execute(sa.update(Order).where(Order.id == 2).values(total=88))
         session = LockingSession(connection)
@@ -141,7 +141,7 @@ def lent(engine: sa.Engine) -> None:
 
 
 def other_threads(engine: sa.Engine) -> None:
-    """A session of another thread's scoped_session goes with that thread, before any hook of the child."""
+    """A session of another thread's scoped_session ends with the thread, before any hook."""
     registry = scoped_session(sessionmaker(engine, class_=LockingSession))
     locked, over = threading.Event(), threading.Event()
     failures: list[BaseException] = []
@@ -197,7 +197,7 @@ def fork_of_a_fork(engine: sa.Engine) -> None:
 
 
 def claim(engine: sa.Engine) -> None:
-    """The block of a claim is the parent's, and so are the claims that are left."""
+    """The block of a claim belongs to the parent, as do the remaining claims."""
     factory = sessionmaker(engine, class_=LockingSession)
     _claim(engine, claim_each(factory, sa.select(Order).order_by(Order.id)))
     _claim(engine, claim_each(factory, sa.select(Order).order_by(Order.id), batch=2))
@@ -224,9 +224,9 @@ def next_entered(claims: Any) -> None:
 
 
 def lease(engine: sa.Engine) -> None:
-    """A lease is the parent's: the child does not save, and checks nothing in."""
+    """A lease belongs to the parent: the child neither saves nor checks in."""
     factory = sessionmaker(engine, class_=LockingSession, checkouts=CHECKOUTS)
-    Base.metadata.drop_all(engine)  # not in a "finally", which the child comes through too
+    Base.metadata.drop_all(engine)  # not in a "finally", which the child runs too
     Base.metadata.create_all(engine)
     with factory.begin() as session:
         session.add_all([Job(id=1, state=0), Job(id=2, state=0)])
@@ -251,7 +251,7 @@ def lease(engine: sa.Engine) -> None:
 
 
 def gate_run(engine: sa.Engine) -> None:
-    """A fork in a function of gate.run(): the child ends, and saves nothing."""
+    """A fork in a function of gate.run(): the child ends without saving."""
     gate = DocumentGate()
     factory = sessionmaker(engine, class_=LockingSession, gate=gate)
 
@@ -267,7 +267,7 @@ def gate_run(engine: sa.Engine) -> None:
 
 
 def gate_of_child(engine: sa.Engine) -> None:
-    """The gate of the parent's holder keeps no child waiting: the server does."""
+    """The parent's holder at the gate does not make the child wait: the server does."""
     factory = sessionmaker(engine, class_=LockingSession, gate=DocumentGate(), lock_timeout=0.1)
 
     def child() -> None:
@@ -282,7 +282,7 @@ def gate_of_child(engine: sa.Engine) -> None:
 
 
 def hold_limit(engine: sa.Engine) -> None:
-    """A limit that is over in the child ends nothing of the parent's."""
+    """A limit that expires in the child ends nothing in the parent."""
     with LockingSession(engine, hold_limit=600, warn_held_after=600) as session:
         session.get_one_entity(Order, 1, ForUpdate).total = 22
 
@@ -308,7 +308,7 @@ def two_engines(engine: sa.Engine) -> None:
 
 
 def second_engine_unused(engine: sa.Engine) -> None:
-    """A database that the parent has not used yet is not connected to in the child either."""
+    """The child does not connect to a database that the parent never used."""
     other = sa.create_engine(engine.url)
     with LockingSession(binds={Order: engine, Customer: other}) as session:
         session.get_one_entity(Order, 1, ForUpdate)
@@ -321,7 +321,7 @@ def second_engine_unused(engine: sa.Engine) -> None:
 
 
 def autoflush_and_pipeline(engine: sa.Engine) -> None:
-    """The writes that a pipeline keeps for the COMMIT are the parent's to send."""
+    """Only the parent sends the writes that a pipeline delays until the COMMIT."""
     with LockingSession(engine, pipeline=True) as session:
         session.get_one_entity(Order, 1, ForUpdate).total = 11
         session.flush()
@@ -362,7 +362,7 @@ async def _asyncio(url: sa.URL) -> None:
             await session.flush()
             process = os.fork()
             if not process:
-                if at_exit:  # through the blocks of the parent's loop, which does not run here
+                if at_exit:  # runs the blocks of the parent's loop, which does not run here
                     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
                     sys.exit()
                 asyncio.run(child(session))
@@ -375,7 +375,7 @@ async def _asyncio(url: sa.URL) -> None:
 
 
 def closed_file(engine: sa.Engine) -> None:
-    """SQLite: the child may not use the file at all, by any engine; another process may."""
+    """SQLite: the child may not use the file through any engine; another process may."""
     with LockingSession(engine) as session:
         session.get_one_entity(Order, 1, ForUpdate).total = 99
         session.flush()
@@ -393,12 +393,12 @@ def closed_file(engine: sa.Engine) -> None:
     with LockingSession(engine) as session:
         assert session.get_one(Order, 1).total == 99
         session.rollback()
-        session.get(Order, 1)  # a plain read of SQLite's driver leaves no lock behind
+        session.get(Order, 1)  # a plain read by SQLite's driver leaves no lock behind
         in_child(lambda: LockingSession(sa.create_engine(engine.url)).get_one(Order, 1))
 
 
 def gauge(engine: sa.Engine) -> None:
-    """The locks of the parent are in its gauge alone."""
+    """Only the parent's gauge counts the parent's locks."""
     reader = InMemoryMetricReader()
     instrument(meter_provider=MeterProvider([reader], shutdown_on_exit=False))
 
@@ -439,7 +439,7 @@ CASES = {
 
 
 def main(url: str, *names: str) -> None:
-    innodb = url.startswith(("mysql", "mariadb"))  # whose default is REPEATABLE READ
+    innodb = url.startswith(("mysql", "mariadb"))  # its default is REPEATABLE READ
     for name in names:
         print(name, flush=True)
         engine = sa.create_engine(url, **{"isolation_level": "READ COMMITTED"} if innodb else {})

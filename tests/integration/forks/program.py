@@ -1,7 +1,8 @@
 """A program that forks while its session holds order 1: ``python -m ... URL CASE...``.
 
-For each case it locks and writes the order, says ``locked``, and waits for a line.  It forks, prints the
-child's exit status, and waits again.  Then it commits, and waits once more.  A child prints a line only if something is wrong.
+For each case it locks and writes the order, prints ``locked``, and waits for a line.  It forks,
+prints the child's exit status, and waits again.  Then it commits, and waits once more.  A child
+prints a line only if something is wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NOWAIT = ForUpdate | LockOptions.NoWait
 
 
 class Parent(NamedTuple):
-    """The objects that the parent had in its hands when it forked."""
+    """The objects that the parent held when it forked."""
 
     registry: scoped_session[LockingSession]
     session: LockingSession
@@ -90,7 +91,7 @@ def garbage(parent: Parent) -> None:
 
 
 def close_driver(parent: Parent) -> None:
-    with suppress(Exception):  # it cannot tell the server, and may say so
+    with suppress(Exception):  # it cannot tell the server, and may raise
         driver: Any = parent.connection.connection.driver_connection
         getattr(driver, "terminate", driver.close)()  # close() of asyncpg is a coroutine function
 
@@ -106,12 +107,12 @@ def close_connection(parent: Parent) -> None:
 
 
 def ignore_end() -> None:
-    """Let SQLAlchemy not warn that the program has ended the transaction past the session."""
+    """Ignore SQLAlchemy's warning that the program ended the transaction without the session."""
     warnings.simplefilter("ignore", sa.exc.SAWarning)
 
 
 def use_again(parent: Parent) -> None:
-    """Roll back, and use the session for a transaction of the child's own."""
+    """Roll back, and use the session for a new transaction of the child."""
     parent.session.rollback()
     parent.engine.dispose(close=False)
     with suppress(LockNotAvailable):
@@ -160,7 +161,7 @@ def play(engine: sa.Engine, case: str) -> None:
         child = os.fork()
         if not child:
             CASES[case](Parent(registry, session, connection_of(session), engine))
-            sys.exit()  # through all blocks, to the end of the interpreter
+            sys.exit()  # through all blocks, to the interpreter's exit
         print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         sys.stdin.readline()
         if not session.held_locks:
@@ -173,7 +174,7 @@ def play(engine: sa.Engine, case: str) -> None:
 
 
 def connection_of(session: LockingSession) -> sa.Connection:
-    """Return the connection, past what the session refuses."""
+    """Return the connection, bypassing the session's refusal."""
     (found,) = session._context.connections.all()
     return found
 

@@ -1,4 +1,4 @@
-"""A process that forks while its session holds a lock: the transaction stays the parent's."""
+"""A process forks while its session holds a lock: the transaction remains the parent's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOWAIT = LockOptions.ForUpdate | LockOptions.NoWait
 
 
 class Program:
-    """The program of this folder, as a process."""
+    """This folder's program, as a process."""
 
     def __init__(self, url: sa.URL, *cases: str) -> None:
         text = url.render_as_string(hide_password=False)
@@ -37,7 +37,7 @@ class Program:
         )
 
     def read(self, line: str) -> None:
-        """Read this line next, and no other."""
+        """Assert that this is the next line."""
         assert self.process.stdout is not None
         found = self.process.stdout.readline().strip()
         if found != line:
@@ -67,7 +67,7 @@ def check(case: str, program: Program, wire: Wire | None, engine: sa.Engine) -> 
     sent = 0 if wire is None else wire.sent
     program.go_on()
     program.read("status 0")
-    if wire is not None and case != "used again":  # which has a separate connection
+    if wire is not None and case != "used again":  # it has a separate connection
         assert wire.sent == sent, case
     assert is_locked(engine), case
     program.go_on()
@@ -105,7 +105,7 @@ def test_the_child_sends_nothing(documents: Database, engine: sa.Engine, driver:
         url = url.update_query_dict({"sslmode": "disable", "gssencmode": "disable"})
     if driver in ("pg8000", "asyncpg"):
         url = url.set(query={})
-    # The loop of the parent does not run in the child.
+    # The parent's loop does not run in the child.
     cases = [case for case in CASES if driver not in ASYNCHRONOUS or case != "used again"]
     with running(url, *cases) as program:
         for case in cases:
@@ -126,7 +126,7 @@ def test_the_child_leaves_the_file_alone(documents: Database, engine: sa.Engine)
 
 PATIENCE = 240
 
-# A hook of another library comes before ours, and collects what was local to the parent's threads.
+# Another library's hook runs before ours, and collects the locals of the parent's threads.
 PROGRAM = """
 import gc, os, sys
 
@@ -146,7 +146,7 @@ def run(database: Database, *cases: Callable[[sa.Engine], None]) -> None:
     assert not found.stderr
 
 
-@pytest.mark.databases("sqlite", "postgresql")  # on the others with what the child has, below
+@pytest.mark.databases("sqlite", "postgresql")  # the others run with the child's objects, below
 def test_what_the_parent_has_flushed_and_locked_stays(documents: Database) -> None:
     run(documents, *others.FEW)
 

@@ -1,4 +1,4 @@
-"""A process that combines commits until it is killed: ``main(URL, CONNECT_ARGS, [STAGE])``; and its stages."""
+"""A process that combines commits until it is killed: ``main(URL, CONNECT_ARGS, [STAGE])``."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ STAGES = ("lock", "function", "flush", "commit", "answer")
 
 
 class Stage:
-    """Acts once, when a transaction comes to this stage.
+    """Acts once, when a transaction reaches this stage.
 
-    The act comes before the lock is asked for, in a function between its change and its query, before
-    the flush, before COMMIT is sent, or after it, when nobody has an answer.
+    The act runs before the lock is requested, in a function between its change and its query,
+    before the flush, before COMMIT is sent, or after COMMIT but before any caller has its answer.
 
-    :ivar is_due: it acts from now on.
+    :ivar is_due: acts from now on.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Stage:
             sa.event.listen(sessions, event, self._come)
 
     def within(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function, in which the act comes if that is its stage."""
+        """Return the function, with the act inside if this is its stage."""
 
         def come(session: Any, document: Any) -> Any:
             result = function(session, document)
@@ -75,7 +75,7 @@ THREADS, FIRST_ANSWERS, INSIDE = 12, 30, "inside"
 
 
 def add_line(number: int) -> Any:
-    """Return the function that adds one line with this number, and counts it in the header."""
+    """Return a function that adds one line with this number, and counts it in the header."""
 
     def function(_session: LockingSession, order: Any) -> int:
         order.lines.append(Line(id=number, name="new", value=1))

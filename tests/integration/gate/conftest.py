@@ -21,17 +21,17 @@ def no_contextvars(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def gate() -> DocumentGate:
-    """Make one at which all wait on every database, where else the next waits at the server."""
+    """Make a gate that queues on every database, instead of letting the next wait at the server."""
     return DocumentGate(next_waits_at_server=False)
 
 
 @pytest.fixture
 def session_factory(engine: sa.Engine, gate: DocumentGate) -> sessionmaker[LockingSession]:
-    """Make the sessions of the actors, and ``session`` and ``other``."""
+    """Return the factory for ``session``, ``other`` and the actors' sessions."""
     return sessionmaker(engine, class_=LockingSession, gate=gate)
 
 
 @pytest.fixture
 def past_the_gate(engine: sa.Engine) -> Callable[[], LockingSession]:
-    """Make sessions on the same engine that know nothing of the gate."""
+    """Return a factory on the same engine, without the gate."""
     return sessionmaker(engine, class_=LockingSession)

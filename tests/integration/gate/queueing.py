@@ -1,4 +1,4 @@
-"""Wait until somebody queues at a gate, and see who is let in."""
+"""Wait until a session queues at a gate, and see which are admitted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.waits import wait_until
 def enter(
     gate: DocumentGate, entry: QueueEntry, *, seconds: float | None, under_asyncio: bool
 ) -> bool:
-    """Stand in the queue, and wait; return whether it was admitted."""
+    """Join the queue and wait; return whether it was admitted."""
     queues_of(gate).join(entry, under_asyncio=under_asyncio)
     if entry.wakeup is not None:
         entry.wakeup.wait(seconds)
@@ -26,7 +26,7 @@ def enter(
 
 
 def wait_until_queued(gate: DocumentGate, *steps: Step[Any], number: int | None = None) -> None:
-    """Return when so many wait at the gate; none of the steps may have ended instead."""
+    """Return when this many wait at the gate; fail if one of the steps has ended."""
     wanted = len(steps) if number is None else number
 
     def queued() -> bool:
@@ -38,16 +38,16 @@ def wait_until_queued(gate: DocumentGate, *steps: Step[Any], number: int | None 
 
 
 async def until_queued(gate: DocumentGate, number: int) -> None:
-    """Return when so many wait at the gate, some of them in this loop."""
+    """Return when this many wait at the gate, some of them in this loop."""
 
     async def queued() -> None:
-        while gate.waiting != number:  # noqa: ASYNC110  # nobody tells of who comes
+        while gate.waiting != number:  # noqa: ASYNC110  # the gate reports no arrivals
             await asyncio.sleep(0.005)
 
     await asyncio.wait_for(queued(), PATIENCE)
 
 
 def in_use(engine: sa.Engine) -> int:
-    """Count the connections of the pool that somebody has."""
+    """Count the connections checked out of the pool."""
     assert isinstance(engine.pool, QueuePool)
     return engine.pool.checkedout()

@@ -1,4 +1,4 @@
-"""Tasks at the gate: they wait without a connection, and their loop does other work meanwhile."""
+"""Tasks at the gate wait without a connection, while their loop does other work."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Makes = async_sessionmaker[Session]
 async def opened(
     database: Database, gate: DocumentGate
 ) -> AsyncIterator[tuple[AsyncEngine, Makes]]:
-    """Make sessions of the database's first driver, on a separate pool."""
+    """Return a factory on the database's first driver, with a separate pool."""
     url = url_for(database, DRIVERS[database.name][0])
     async with connected(url, pool_size=20, max_overflow=0) as engine:
         yield engine, async_sessionmaker(engine, class_=AsyncLockingSession, gate=gate)
@@ -129,7 +129,7 @@ async def test_who_is_cancelled_when_its_turn_has_come_passes_it_on(
         await holder.rollback()
         assert place.admitted
         assert not first.done()
-        first.cancel()  # it has been given its turn, and does not know it yet
+        first.cancel()  # it has its turn, and does not know it yet
         with pytest.raises(asyncio.CancelledError):
             await first
         assert await second == 40
@@ -180,7 +180,7 @@ async def test_a_batch_pauses_without_blocking_the_loop(
 
         def look(seconds: float, *, under_asyncio: bool) -> None:
             paused.set()
-            assert under_asyncio  # though it has no connection that would tell
+            assert under_asyncio  # though it has no connection that would show this
             pause(seconds, under_asyncio=under_asyncio)
 
         monkeypatch.setattr(priority, "pause", look)
@@ -245,7 +245,7 @@ def test_it_comes_after_all_who_wait(
     assert batch.result().total == 30
 
 
-@pytest.mark.not_databases("sqlite", "mssql")  # where readers wait for nobody
+@pytest.mark.not_databases("sqlite", "mssql")  # there readers do not wait
 def test_it_reads_beside_readers(
     alice: Player, makes_batches: BatchMakes, dave: Callable[..., Player]
 ) -> None:

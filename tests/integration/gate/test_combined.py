@@ -1,4 +1,4 @@
-"""gate.run(): one lock and one commit for the functions that wait, and each caller's own answer."""
+"""gate.run(): one lock and one commit for the waiting functions, and an answer for each caller."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ForUpdate = LockOptions.ForUpdate
 
 @pytest.fixture
 def session_factory(engine: sa.Engine) -> sessionmaker[Session]:
-    """Make sessions that do not queue at the gate by themselves."""
+    """Return a factory of sessions that do not queue at the gate themselves."""
     return sessionmaker(engine, class_=LockingSession, expire_on_commit=False)
 
 
@@ -53,7 +53,7 @@ def gate() -> DocumentGate:
 
 @pytest.fixture
 def send(gate: DocumentGate, session_factory: sessionmaker[Session]) -> Iterator[Send]:
-    """Return what calls gate.run() in a thread, and returns when the call waits for Order 1."""
+    """Return a function that calls gate.run() in a thread, and returns when that call waits."""
     with ThreadPoolExecutor(12) as threads:
 
         def send(function: Function, *, entity: Any = Order, ident: Any = 1, **how: Any) -> Any:
@@ -68,7 +68,7 @@ def send(gate: DocumentGate, session_factory: sessionmaker[Session]) -> Iterator
 
 @pytest.fixture
 def held(alice: Actor[Session]) -> Callable[[], None]:
-    """Hold Order 1, and return what gives it up."""
+    """Hold Order 1, and return the function that releases it."""
     alice.does(lambda session: session.get_one_entity(Order, 1, ForUpdate))
     return lambda: alice.does(lambda session: session.rollback())
 
@@ -102,13 +102,13 @@ def test_they_are_answered_in_order_after_one_lock_one_flush_and_one_commit(
         updates.extend(re.findall("^UPDATE|^SAVEPOINT", statement))
 
     sa.event.listen(engine, "before_cursor_execute", note)
-    calls = [send(add(10)) for _ in range(6)]  # of which four fit into one commit
+    calls = [send(add(10)) for _ in range(6)]  # four of them fit into one commit
     commits: list[int] = []
     sa.event.listen(engine, "commit", lambda _: commits.append(sum(one.done() for one in calls)))
     held()
     assert [call.result(PATIENCE) for call in calls] == [40, 50, 60, 70, 80, 90]
     assert len(commits) == 2
-    assert commits[0] == 0  # nobody is notified before
+    assert commits[0] == 0  # no caller is notified before
     assert len(locks) == (0 if engine.dialect.name == "sqlite" else 2)
     assert updates == ["UPDATE", "UPDATE"]
     assert total(session) == 90
@@ -249,7 +249,7 @@ def test_a_function_that_waits_holds_up_the_queue_alone(
         second = send(add(2), lock_timeout=PATIENCE)
         if session_factory.kw["bind"].dialect.name != "sqlite":
             assert gate.run(session_factory, Order, 2, add(5)) == 10
-        late = send(add(4), lock_timeout=0.1)  # the queue waits, and so long it does not
+        late = send(add(4), lock_timeout=0.1)  # the queue waits longer than this
         assert isinstance(late.exception(PATIENCE), LockNotAvailable)
         assert not second.done()
         goes_on.set()
@@ -319,7 +319,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_takes_its_function_out(
                 super().wait(seconds)
             raise KeyboardInterrupt
 
-    calls = [send(fail) for _ in range(4)]  # which fill the first commit
+    calls = [send(fail) for _ in range(4)]  # fill the first commit
     with monkeypatch.context() as patched:
         patched.setattr("sa_doclock.features.gate.queue.Wakeup", Interrupted)
         if its_turn_comes:
@@ -347,7 +347,7 @@ def test_the_next_thread_is_told_that_it_is_its_turn_though_an_interruption_come
                 raise KeyboardInterrupt
             return super().notify()
 
-    calls = [send(fail) for _ in range(4)]  # which fill the first commit
+    calls = [send(fail) for _ in range(4)]  # fill the first commit
     with monkeypatch.context() as patched:
         patched.setattr("sa_doclock.features.gate.queue.Wakeup", Missed)
         last = send(add(1))
@@ -425,7 +425,7 @@ def test_what_an_interrupted_commit_has_saved_nobody_calls_lost(
     else:
         error = calls[1].exception(PATIENCE)
         assert isinstance(error, CommitUnknown)
-        assert not isinstance(error, LockLost)  # which says that nothing was saved
+        assert not isinstance(error, LockLost)  # LockLost says that nothing was saved
         assert error.connection_invalidated
         assert "may or may not be saved" in str(error)
 
@@ -464,7 +464,7 @@ INTERRUPTED = (
 
 
 class Meeting:
-    """Three callers in one transaction, whose head joins the others when it makes its session."""
+    """Three callers in one transaction; the first joins the others when it makes its session."""
 
     def __init__(self, threads: ThreadPoolExecutor, session_factory: Callable[[], Session]) -> None:
         self.gate, self._threads = DocumentGate(combine=4), threads

@@ -1,4 +1,4 @@
-"""await gate.async_run(): tasks that are cancelled, and functions that are awaited."""
+"""await gate.async_run(): cancelled tasks, and awaited functions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def total(makes: Makes) -> int:
 
 
 class Callers:
-    """Tasks that call one after the other, while Order 1 is held."""
+    """Tasks that call one after another, while Order 1 is held."""
 
     def __init__(self, gate: DocumentGate, makes: Makes) -> None:
         self.gate, self.makes = gate, makes
@@ -261,11 +261,11 @@ async def test_a_task_that_is_cancelled_before_its_first_step_gives_up_the_queue
     gate = DocumentGate()
     async with opened(documents) as makes:
         first = asyncio.create_task(gate.async_run(makes, Order, 1, add(1)))
-        while not queues_of(gate)._tasks:  # noqa: ASYNC110  # nobody tells of it
+        while not queues_of(gate)._tasks:  # noqa: ASYNC110  # there is no event for it
             await asyncio.sleep(0)
         (running,) = queues_of(gate)._tasks
         second = asyncio.create_task(gate.async_run(makes, Order, 1, add(2)))
-        running.cancel()  # as by a program that cancels all_tasks()
+        running.cancel()  # as in a program that cancels all_tasks()
         with pytest.raises(LockLost, match="nothing was saved"):
             await first
         assert await second == 32
@@ -274,7 +274,7 @@ async def test_a_task_that_is_cancelled_before_its_first_step_gives_up_the_queue
 
 @pytest.mark.databases(
     "postgresql", "mysql", "mariadb"
-)  # aiosqlite goes on with what was cancelled
+)  # aiosqlite continues a cancelled statement
 @in_a_loop
 async def test_where_all_tasks_are_cancelled_nobody_waits_and_nobody_is_misinformed(
     documents: Database,

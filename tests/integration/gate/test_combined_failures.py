@@ -1,4 +1,4 @@
-"""gate.run(): a function that fails is left out, and the others are saved once."""
+"""gate.run() leaves out a failing function, and saves the others once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Release = Callable[[], None]
 
 
 class Seen:
-    """The functions of a test, whose calls are counted, and what is sent meanwhile."""
+    """A test's functions, with counts of their calls and of the statements sent meanwhile."""
 
     def __init__(self) -> None:
         self.runs: Counter[str] = Counter()
@@ -236,7 +236,7 @@ def test_the_neighbours_of_one_that_swallows_an_error_keep_their_work(
     calls = [send(add(1)), send(swallow), send(add(2))]
     held()
     swallows = calls.pop(1)
-    aborts = engine.dialect.name == "postgresql"  # its transaction, at each error
+    aborts = engine.dialect.name == "postgresql"  # aborts its transaction at each error
     assert isinstance(swallows.exception(PATIENCE), SQLAlchemyError if aborts else type(None))
     more = 0 if aborts else 1000
     assert [call.result(PATIENCE) for call in calls] == [31, 33 + more]
@@ -269,11 +269,11 @@ def test_where_one_has_committed_by_itself_nothing_is_doubled(
         assert isinstance(error, CommitUnknown)
         assert not isinstance(error, LockLost)
         assert "may or may not be saved" in str(error)
-        assert seen.runs["commit"] == 1  # so may its own changes
+        assert seen.runs["commit"] == 1  # its own changes may be too
     assert calls[2].result(PATIENCE) == total(session) == 41
 
 
-@pytest.mark.databases("mysql", "mariadb")  # where DDL ends the transaction
+@pytest.mark.databases("mysql", "mariadb")  # there DDL ends the transaction
 def test_one_that_ends_the_transaction_by_ddl_is_not_called_again(
     send: Send, held: Release, session: Session
 ) -> None:
@@ -383,7 +383,7 @@ def test_within_a_function_it_is_refused(
     assert gate.run(session_factory, Order, 1, add(1)) == 31
 
 
-@pytest.mark.not_databases("sqlite")  # one lock is that of all documents
+@pytest.mark.not_databases("sqlite")  # there a single lock covers all documents
 @pytest.mark.parametrize("changes", [False, True])
 def test_a_lock_of_another_document_that_times_out_is_its_functions_own_error(
     send: Send,
@@ -452,7 +452,7 @@ def test_what_cancels_out_in_one_flush_is_not_seen_by_the_database(
 
 
 class Spots(DeclarativeBase):
-    """Its own tables, with the constraints that one flush and several transactions see differently."""
+    """A separate table, whose constraints differ between one flush and several transactions."""
 
 
 class Hall(Spots):
@@ -506,9 +506,9 @@ def test_a_check_counts_for_the_result_and_a_unique_value_may_be_freed_and_taken
             alice.does(lambda session: session.rollback())
             return [call.exception(PATIENCE) or call.result() for call in calls]
 
-    assert together(take(1), take(-1)) == [-1, 0]  # the database has never seen -1
-    assert isinstance(together(take(1), take(0))[0], DBAPIError)  # where it stays
-    # The flush writes row 1 first, whose new number row 2 still has: then each is saved alone.
+    assert together(take(1), take(-1)) == [-1, 0]  # the database never saw -1
+    assert isinstance(together(take(1), take(0))[0], DBAPIError)  # there it stays
+    # The flush writes row 1 first, with a number that row 2 still has: so each is saved alone.
     assert together(move(2, 3), move(1, 2)) == [None, None]
     rows = session.execute(sa.select(Seat.id, Seat.number).order_by(Seat.id)).all()
     assert [tuple(row) for row in rows] == [(1, 2), (2, 3)]
@@ -548,7 +548,7 @@ def test_a_queue_whose_functions_fail_goes_on_with_a_transaction_each_and_recove
         return made[-1]
 
     def sessions_of_three(arrived: Callable[[], bool]) -> int:
-        """Return the number of transactions of three callers that come while the document is held."""
+        """Return the number of transactions for three callers that queue for a held document."""
         made.clear()
         alice.does(lambda session: session.get_one_entity(Order, 1, LockOptions.ForUpdate))
         with ThreadPoolExecutor(3) as threads:
@@ -564,7 +564,7 @@ def test_a_queue_whose_functions_fail_goes_on_with_a_transaction_each_and_recove
     for _ in range(combined._ALONE + 20):
         with pytest.raises(ZeroDivisionError):
             gate.run(sessions, Order, 1, fail)
-    at_server = 1 if session.get_bind().dialect.name == "sqlite" else 3  # none is late there
+    at_server = 1 if session.get_bind().dialect.name == "sqlite" else 3  # no caller is late there
     assert sessions_of_three(lambda: (gate.waiting, len(made)) == (3, at_server)) == 3
     for _ in range(combined._MOST):
         gate.run(sessions, Order, 1, add(1))

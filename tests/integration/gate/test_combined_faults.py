@@ -1,4 +1,4 @@
-"""gate.run() while processes are killed and connections are cut: what was answered is saved."""
+"""gate.run() while processes are killed and connections cut: every answered change is saved."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOTAL = sa.select(Order.total).where(Order.id == 1)
 
 
 def check(answered: set[int], session: LockingSession) -> None:
-    """Assert that what was answered is saved, and each function in whole or not at all."""
+    """Assert that answered changes are saved, and each function wholly or not at all."""
     stored = set(session.scalars(STORED))
     assert answered <= stored
     assert session.scalars(TOTAL).one() == 30 + len(stored)
@@ -141,13 +141,13 @@ def test_connections_are_cut_at_any_moment(
         for number in itertools.islice(numbers, CALLS):
             try:
                 answers.append((number, gate.run(sessions, Order, 1, add_line(number))))
-            except (DocLockError, DBAPIError) as error:  # noqa: PERF203  # the next one may succeed
+            except (DocLockError, DBAPIError) as error:  # noqa: PERF203  # the next may succeed
                 failures.append(error)
 
     def cut() -> None:
         due = 1
         while not over.wait(0.002):
-            if len(answers) >= due:  # whoever never gets an answer proves nothing
+            if len(answers) >= due:  # a caller that never gets an answer proves nothing
                 proxy.harm(harm, chance)
                 due = len(answers) + chance.randint(1, 8)
 
@@ -162,7 +162,7 @@ def test_connections_are_cut_at_any_moment(
     assert answers
     assert failures
     totals = [total for _, total in answers]
-    assert len(totals) == len(set(totals))  # no two have seen the same state
+    assert len(totals) == len(set(totals))  # no two saw the same state
     check({number for number, _ in answers}, session)
 
 
@@ -170,7 +170,7 @@ def test_connections_are_cut_at_any_moment(
 # A function of gate.run() that is the victim of a deadlock: its caller has the error, the others are saved once.
 
 
-@pytest.mark.not_databases("sqlite")  # one lock of the whole file cannot deadlock
+@pytest.mark.not_databases("sqlite")  # a single lock of the whole file cannot deadlock
 def test_a_function_that_locks_another_document_is_the_victim_of_a_deadlock(
     documents: Database, session: LockingSession, engine: sa.Engine
 ) -> None:
@@ -189,8 +189,8 @@ def test_a_function_that_locks_another_document_is_the_victim_of_a_deadlock(
 
     with sessions() as other, ThreadPoolExecutor(3) as threads:
         other.get_one_entity(Order, 2, LockOptions.ForUpdate).total += 1
-        other.flush()  # InnoDB chooses the transaction that has written less
-        if documents.name == "postgresql":  # where the first one that looks is the victim
+        other.flush()  # InnoDB chooses the transaction that wrote less
+        if documents.name == "postgresql":  # there the first to check is the victim
             other.execute(sa.text("SET LOCAL deadlock_timeout = '1min'"))
         victim = threads.submit(gate.run, sessions, Order, 1, lock_another)
         assert has_begun.wait(PATIENCE)

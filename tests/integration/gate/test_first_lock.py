@@ -1,4 +1,4 @@
-"""A session that wants a document which another of this process has waits without a connection."""
+"""Waiting for a document that another session of the process holds takes no connection."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_waiters_have_no_connection(
         wait_until_queued(gate, *steps)
     assert in_use(engine) == 1
     alice.does(save)
-    assert [step.result() for step in steps] == [50, 60, 70, 80]  # in the order in which they came
+    assert [step.result() for step in steps] == [50, 60, 70, 80]  # in order of arrival
     assert (gate.waiting, len(queues_of(gate).documents)) == (0, 0)
 
 
@@ -47,7 +47,7 @@ def add_ten_and_save(session: LockingSession) -> int:
         return order.total
 
 
-@pytest.mark.not_databases("sqlite")  # who waits for the file asks again and again
+@pytest.mark.not_databases("sqlite")  # a waiter for the file polls
 def test_by_default_one_of_them_waits_at_the_server(
     engine: sa.Engine, dave: Callable[..., Player]
 ) -> None:
@@ -114,7 +114,7 @@ def test_many_documents_queue_for_each_of_them(
     alice.does(locks(Order, 2))
     both = bob.starts(lambda session: session.get_entities(Order, [2, 1], ForUpdate))
     wait_until_queued(gate, both)
-    behind = carol.starts(locks(Order, 1))  # which bob will have when he has both
+    behind = carol.starts(locks(Order, 1))  # bob will have it when he has both
     wait_until_queued(gate, both, behind)
     alice.does(roll_back)
     assert [order.id for order in both.result()] == [1, 2]
@@ -122,7 +122,7 @@ def test_many_documents_queue_for_each_of_them(
     assert behind.result().id == 1
 
 
-@pytest.mark.not_databases("sqlite", "mssql")  # where readers wait for nobody
+@pytest.mark.not_databases("sqlite", "mssql")  # there readers do not wait
 def test_readers_are_side_by_side_and_a_writer_is_alone(
     gate: DocumentGate, alice: Player, bob: Player, carol: Player
 ) -> None:
@@ -136,7 +136,7 @@ def test_readers_are_side_by_side_and_a_writer_is_alone(
 
 @contextmanager
 def queued_behind(holder: Player, gate: DocumentGate, step: Step[Any]) -> Iterator[Step[Any]]:
-    """Look, in the block, at the step that waits; in the end it is let in and done."""
+    """Check the waiting step in the block; at the end it is admitted and finishes."""
     wait_until_queued(gate, step)
     yield step
     holder.does(roll_back)

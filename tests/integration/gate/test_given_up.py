@@ -1,4 +1,4 @@
-"""A place at the gate is given up with the lock, however that ends."""
+"""Releasing the lock, in whatever way, gives up the place at the gate."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_by_a_session_that_nobody_closes(
 
 
 def test_in_the_midst_of_a_garbage_collection(gate: DocumentGate) -> None:
-    # Which may come at any moment, also while this thread is inside of the gate.
+    # This may happen at any moment, even while this thread is inside the gate.
     first, second = (QueueEntry(1, shared=False, next_may_follow=False) for _ in range(2))
     assert enter(gate, first, seconds=0, under_asyncio=False)
 

@@ -1,4 +1,4 @@
-"""A line by itself, without any database: who is let in, in which order."""
+"""A line without any database: who is admitted, and in which order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.waits import wait_until
 
 
 class Walkers:
-    """Threads that go into a line; who has come in is noted in this order."""
+    """Threads that enter a line; records the order of admission."""
 
     def __init__(self, gate: DocumentGate) -> None:
         self.gate = gate
@@ -38,7 +38,7 @@ class Walkers:
         self._coming: list[Future[None]] = []
 
     def send(self, name: str, *, shared: bool = False, seconds: float | None = None) -> None:
-        """Let one come, and return when it is inside or stands in the line."""
+        """Start one, and return when it is inside or stands in line."""
         before = self.gate.waiting
         came = self._threads.submit(self._come, name, shared, seconds)
         self._coming.append(came)
@@ -62,12 +62,12 @@ class Walkers:
         queues_of(self.gate).leave([self.places.pop(name) for name in names])
 
     def are_in(self, *names: str) -> bool:
-        """Return whether these have come in, in this order, and no others."""
+        """Return whether exactly these were admitted, in this order."""
         wait_until(lambda: len(self.came_in) >= len(names))
         return self.came_in == list(names)
 
     def go_home(self) -> None:
-        """Let everybody through who still waits."""
+        """Let everyone who still waits pass."""
         for came in self._coming:
             while not came.done():
                 self.leave(*tuple(self.places))
@@ -85,7 +85,7 @@ def walkers(gate: DocumentGate) -> Iterator[Walkers]:
 
 @pytest.fixture
 def ahead() -> Iterator[Walkers]:
-    """Make walkers of whom the next goes on to the server, as by default."""
+    """Make walkers whose next in line goes on to the server, as by default."""
     walkers = Walkers(DocumentGate())
     yield walkers
     walkers.go_home()
@@ -105,7 +105,7 @@ def test_writers_go_in_one_by_one_as_they_came(walkers: Walkers) -> None:
 def test_readers_go_in_together_when_one_has_been_granted(walkers: Walkers) -> None:
     for name in "abc":
         walkers.send(name, shared=True)
-    assert walkers.are_in("a")  # who may have to wait at the server, for another process
+    assert walkers.are_in("a")  # it may have to wait at the server for another process
     walkers.grant("a")
     wait_until(lambda: sorted(walkers.came_in) == list("abc"))
     assert walkers.gate.waiting == 0
@@ -133,7 +133,7 @@ def test_the_next_goes_to_the_server_when_the_one_before_is_granted(ahead: Walke
     assert ahead.are_in("a", "b")
     assert ahead.gate.waiting == 2
     ahead.leave("a")
-    assert ahead.gate.waiting == 2  # b has not been granted it yet
+    assert ahead.gate.waiting == 2  # b does not have it yet
     ahead.grant("b")
     assert ahead.are_in("a", "b", "c")
 
@@ -295,7 +295,7 @@ def test_a_forked_process_has_lines_of_its_own() -> None:
 
 
 class Factory:
-    """A session factory that starts a garbage collection when the gate looks for its queue."""
+    """A session factory that starts a garbage collection when the gate looks up its queue."""
 
     collects = False
 
@@ -313,7 +313,7 @@ class Factory:
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """Leave it to the test when garbage is collected."""
+    """Let only the test collect garbage."""
     gc.collect()
     gc.disable()
     yield
@@ -321,7 +321,7 @@ def no_collection() -> Iterator[None]:
 
 
 class Forgotten:
-    """Leaves its queue when it is collected, as a session does that nobody has closed."""
+    """Leaves its queue when it is garbage-collected, like a session that was never closed."""
 
     def __init__(self, gate: DocumentGate) -> None:
         self.gate, self.entry = gate, QueueEntry("key", shared=False, next_may_follow=False)
@@ -355,14 +355,14 @@ def test_a_session_that_is_collected_under_the_mutex() -> None:
 
 
 class CtrlCAtCall:
-    """Raises KeyboardInterrupt at the start of one function, which is where Python looks for signals."""
+    """Raises KeyboardInterrupt at the start of one function, where Python checks for signals."""
 
     def __init__(self, number: int) -> None:
         self.left = number
 
     def __call__(self, frame: FrameType, _what: str, _arg: object) -> None:
         ours = ("sa_doclock.features.gate", "contextlib")
-        # Python prints what __del__() raises, and continues: so does an interruption in it.
+        # Python prints an exception from __del__() and continues; so it does with an interruption.
         if (
             frame.f_globals.get("__name__", "").startswith(ours)
             and frame.f_code.co_name != "__del__"
@@ -381,7 +381,7 @@ def test_an_error_of_an_interrupted_caller_does_not_keep_it() -> None:
         kept.append(raised.value)
         return raised.type
 
-    kept: list[BaseException] = []  # with its traceback, and the frames in it
+    kept: list[BaseException] = []  # with its traceback, and the traceback's frames
     for number in count(1):
         before = sys.gettrace()
         sys.settrace(CtrlCAtCall(number))

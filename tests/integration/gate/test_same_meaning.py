@@ -1,4 +1,4 @@
-"""With a gate everything means the same: who is refused, when, and what nobody has to wait for."""
+"""A gate changes no meaning: the same refusals at the same time, and no additional waits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_who_does_not_get_it_in_time_gets_an_error_with_the_document(
     error = caught.value
     assert (error.entity, error.ident, error.lock) == (Order, 1, ForUpdate)
     assert error.args[0].endswith("not granted within 0.05 s; try again later, or wait longer")
-    assert error.orig is None  # it was not the server that has refused
+    assert error.orig is None  # the server did not refuse it
     assert error.waited >= SHORT
     assert error.retryable
     assert not bob.does(lambda session: session.in_transaction())
@@ -74,7 +74,7 @@ def test_a_transaction_of_the_callers_refuses_all_that_follows(alice: Player, bo
 
 
 class Clock:
-    """Stands still, but when the test says so."""
+    """Advances only when the test says so."""
 
     now = 1000.0
 
@@ -91,7 +91,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def limits(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
-    """Note how long the server may wait, of each lock that it is asked for."""
+    """Record the server's wait limit for each lock."""
     noted: list[float | None] = []
     waits = strategy_for(engine).waits
     limited = waits.limited
@@ -106,18 +106,18 @@ def limits(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[float | N
     return noted
 
 
-@pytest.mark.not_databases(PIPELINED)  # where a pipeline limits the wait
+@pytest.mark.not_databases(PIPELINED)  # there a pipeline limits the wait
 def test_what_was_waited_at_the_gate_is_taken_off(
     gate: DocumentGate, clock: Clock, limits: list[float | None], alice: Player, bob: Player
 ) -> None:
     alice.does(locks(Order, 1, lock_timeout=29.5))
-    assert set(limits) == {29.5}  # it had not to wait
+    assert set(limits) == {29.5}  # it did not have to wait
     queued = bob.starts(locks(Order, 1, lock_timeout=20))
     wait_until_queued(gate, queued)
     clock.now += 7
     alice.does(roll_back)
     queued.result()
-    assert set(limits) == {29.5, 14}  # of the 13 s that are left, in tenths of the whole
+    assert set(limits) == {29.5, 14}  # of the remaining 13 s, in tenths of the whole
 
 
 def test_who_comes_in_when_the_time_is_over_gets_that_error(
@@ -231,7 +231,7 @@ def test_it_is_reported(
     assert in_use(engine) == 1
     session.rollback()
     other.rollback()
-    assert use(other) is not False  # when the first has ended
+    assert use(other) is not False  # after the first ends
     del kept
 
 
@@ -296,7 +296,7 @@ def test_another_engine_is_no_reason(
     ("options", "reported"),
     [
         ({"poolclass": NullPool}, False),
-        ({"max_overflow": -1}, True),  # no public attribute says that it has no limit
+        ({"max_overflow": -1}, True),  # no public attribute shows that it has no limit
         ({"pool_size": 0}, True),
         ({"poolclass": SingletonThreadPool}, False),
         ({"poolclass": StaticPool}, False),
@@ -366,7 +366,7 @@ def in_thread(action: Callable[[], object]) -> None:
 def test_another_thread_is_another_matter(session: Session, other: Session) -> None:
     kept = session.get_entity(Order, 1, ForUpdate)
     in_thread(lambda: other.get_one(Customer, 1))
-    context = contextvars.copy_context()  # as a framework's thread pool does
+    context = contextvars.copy_context()  # like a framework's thread pool
     in_thread(lambda: context.run(other.get_one, Order, 2))
     del kept
 
@@ -383,7 +383,7 @@ def test_a_lock_that_was_handed_on_is_not_of_this_thread_any_more(
 def test_a_pools_thread_does_not_remember_what_another_request_has_locked(
     session: Session, other: Session
 ) -> None:
-    # Each request runs in a copy of its own context, several after another in one thread.
+    # Each request runs in a copy of its context; several requests share a thread in turn.
     kept = contextvars.copy_context().run(session.get_entity, Order, 1, ForUpdate)
     assert contextvars.copy_context().run(other.get, Customer, 1) is not None
     del kept

@@ -1,4 +1,4 @@
-"""Without a lock_timeout the gate waits as long as the server is configured to."""
+"""Without a lock_timeout the gate waits as long as the server's configuration allows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.models import Order
 
 Player = Actor[LockingSession]
 
-#: How each server is configured on a connection, and what it is called there, in seconds.
+#: How to configure each server on a connection, and the setting's value in seconds.
 SETTINGS: Mapping[str, tuple[str, float]] = {
     "postgresql": ("SET lock_timeout = 250", 0.25),
     "mysql": ("SET SESSION innodb_lock_wait_timeout = 1", 1),

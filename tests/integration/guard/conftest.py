@@ -1,4 +1,4 @@
-"""Guarded sessions, on tables with the rows of tests/integration/guard/models.py in them."""
+"""Guarded sessions on tables with the rows of tests/integration/guard/models.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILES = FilledFiles(Base.metadata, refill)
 
 @pytest.fixture(scope="session")
 def kept() -> Iterator[Kept]:
-    """Keep the tables of each database until the last test has ended."""
+    """Keep the tables of each database until the last test ends."""
     databases: Kept = {}
     yield databases
     for database, _ in databases.values():
@@ -29,11 +29,11 @@ def kept() -> Iterator[Kept]:
 
 @pytest.fixture
 def documents(database: Database, kept: Kept) -> Database:
-    """Return the database with the rows of tests/integration/guard/models.py in it, and no others."""
+    """Return the database with exactly the rows of tests/integration/guard/models.py."""
     if database.name == "sqlite":
         _FILES.copy_to(database)
         return database
-    # By URL: a process may have the tests of both servers of a database.
+    # By URL: a process may run the tests of both servers of a database.
     if database.url not in kept:
         own = database.kept()
         own.create(Base.metadata)
@@ -45,7 +45,7 @@ def documents(database: Database, kept: Kept) -> Database:
 
 @pytest.fixture
 def engine(documents: Database) -> sa.Engine:
-    """Make the engine of all sessions, in whose open transactions a document can be locked."""
+    """Return the engine of all sessions; its open transactions can lock a document."""
     own = {"isolation_level": "READ COMMITTED"} if documents.name in ("mysql", "mariadb") else {}
     return documents.engine(**own)
 
@@ -67,7 +67,7 @@ def make_session(engine: sa.Engine) -> Iterator[Callable[..., LockingSession]]:
 
 @pytest.fixture
 def session(make_session: Callable[..., LockingSession]) -> LockingSession:
-    """Open a session that is guarded, as all are that are not set otherwise."""
+    """Open a session with the default guard."""
     return make_session()
 
 

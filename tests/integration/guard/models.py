@@ -1,6 +1,6 @@
-"""Documents that are guarded, one for each way of mapping their parts, and what is around them.
+"""Guarded documents, one for each way to map parts, and the classes around them.
 
-Declared are those with @document; rows.py has their rows.
+Classes with @document are declared; rows.py has their rows.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Base(DeclarativeBase):
 
 
 def key() -> Mapped[int]:
-    """A primary key that the tests choose."""
+    """A primary key chosen by the test."""
     return mapped_column(primary_key=True, autoincrement=False)
 
 
 class Customer(Base):
-    """Not declared; its orders do not know it."""
+    """Not declared; its orders have no reference to it."""
 
     __tablename__ = "gd_customer"
     id: Mapped[int] = key()
@@ -35,7 +35,7 @@ class Customer(Base):
 
 
 class Comment(Base):
-    """Not declared, and no part of the order that it is about."""
+    """Not declared, and not a part of its order."""
 
     __tablename__ = "gd_comment"
     id: Mapped[int] = key()
@@ -67,7 +67,7 @@ class Order(Base):
 
 
 class Line(Base):
-    """Its foreign key has another name in the database than in Python."""
+    """Its foreign key has different names in the database and in Python."""
 
     __tablename__ = "gd_line"
     id: Mapped[int] = key()
@@ -97,7 +97,7 @@ class Tag(Base):
 
 
 class Project(Base):
-    """Not declared; its plans are deleted with it."""
+    """Not declared; deleting it deletes its plans."""
 
     __tablename__ = "gd_project"
     id: Mapped[int] = key()
@@ -106,7 +106,7 @@ class Project(Base):
 
 @document(parts=("steps", "steps.substeps"))
 class Plan(Base):
-    """Its steps have steps of their own, however deep."""
+    """Its steps have steps too, to any depth."""
 
     __tablename__ = "gd_plan"
     id: Mapped[int] = key()
@@ -130,7 +130,7 @@ class Step(Base):
 
 @document
 class Voucher(Base):
-    """A composite key; its entries do not know it."""
+    """A composite key; its entries have no reference to it."""
 
     __tablename__ = "gd_voucher"
     year: Mapped[int] = key()
@@ -160,7 +160,7 @@ class Terms(Base):
 
 @document
 class Contract(Base):
-    """Joined inheritance, and parts that come one at a time."""
+    """Joined inheritance, and scalar parts."""
 
     __tablename__ = "gd_contract"
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "contract"}  # noqa: RUF012
@@ -189,7 +189,7 @@ class Seal(Base):
 
 
 class Archive(Base):
-    """Not declared; the database deletes its boxes, as far as they are not loaded."""
+    """Not declared; the database deletes its boxes, unless they are loaded."""
 
     __tablename__ = "gd_archive"
     id: Mapped[int] = key()
@@ -206,7 +206,7 @@ class Box(Base):
 
 @document
 class Memo(Base):
-    """The database gives out its keys."""
+    """The database generates its keys."""
 
     __tablename__ = "gd_memo"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -221,7 +221,7 @@ class Note(Base):
 
 
 class Ticket(Base):
-    """Not declared, but for one of its subclasses."""
+    """Not declared, except one of its subclasses."""
 
     __tablename__ = "gd_ticket"
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "ticket"}  # noqa: RUF012
@@ -283,7 +283,7 @@ class Book(Base):
 
 @document
 class Budget(Base):
-    """Its posts refer to it by another key than the primary one."""
+    """Its posts refer to another key than the primary key."""
 
     __tablename__ = "gd_budget"
     id: Mapped[int] = key()
@@ -300,7 +300,7 @@ class Post(Base):
 
 @document
 class Country(Base):
-    """A natural key; SQLAlchemy changes it in the rows of its cities."""
+    """A natural key; SQLAlchemy updates it in the rows of its cities."""
 
     __tablename__ = "gd_country"
     code: Mapped[str] = mapped_column(primary_key=True)
@@ -320,7 +320,7 @@ class City(Base):
 
 
 class River(Base):
-    """The database changes its foreign key, if the country's key is changed."""
+    """The database updates its foreign key when the country's key changes."""
 
     __tablename__ = "gd_river"
     id: Mapped[int] = key()

@@ -1,4 +1,4 @@
-"""The actions and expectations of the tests of the guard, in their own words."""
+"""The actions and expectations of the guard's tests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FIRST_ORDER, SECOND_ORDER = 1, 2
 
 
 def hold(session: LockingSession, entity: type[T], *idents: Any) -> list[T]:
-    """Lock these documents ForUpdate; keep what is returned, the identity map is weak."""
+    """Lock these documents ForUpdate; keep the objects, because the identity map is weak."""
     return [session.get_one_entity(entity, one, LockOptions.ForUpdate) for one in idents]
 
 
 @contextmanager
 def writes_sent(session: LockingSession) -> Iterator[list[str]]:
-    """Write down every INSERT, UPDATE and DELETE that is sent inside of the block."""
+    """Record each INSERT, UPDATE and DELETE that the block sends."""
     noted: list[str] = []
 
     def note(_: object, __: object, statement: str, *___: object) -> None:
@@ -44,9 +44,9 @@ def writes_sent(session: LockingSession) -> Iterator[list[str]]:
 def refused(
     session: LockingSession, entity: type[Any], ident: Any, *words: str, sent_first: bool = False
 ) -> Iterator[None]:
-    """The block is refused for this document, in these words, and has written nothing.
+    """Assert that the block is refused for this document with these words, and writes nothing.
 
-    :param sent_first: something may have been sent, which the flush takes back.
+    :param sent_first: the flush may send statements, and undoes them.
     """
     with writes_sent(session) as sent, pytest.raises(UnlockedWrite) as caught:
         yield
@@ -57,7 +57,7 @@ def refused(
 
 
 def pending(session: LockingSession) -> set[Any]:
-    """Return what the next flush would write."""
+    """Return the pending writes of the next flush."""
     changed = {one for one in session.dirty if session.is_modified(one)}
     return {*session.new, *session.deleted, *changed}
 

@@ -1,4 +1,4 @@
-"""Another session commits between the question of the guard and the statement that it is about."""
+"""Another session commits between the guard's query and the statement that it checks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORK: Any = Work.__table__
 def before_the_write(
     session: LockingSession, database: Database, meanwhile: sa.Executable
 ) -> Iterator[None]:
-    """Have another session commit this statement, before ours sends its first lock or write."""
+    """Commit this statement in another session, before ours sends its first lock or write."""
     other, left = database.engine(poolclass=sa.NullPool), [meanwhile]
 
     def run(_: object, __: object, statement: str, *___: object) -> None:
@@ -120,7 +120,7 @@ each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 @each_case
-@pytest.mark.not_databases("sqlite", "sqlite-journal")  # whose lock nobody passes
+@pytest.mark.not_databases("sqlite", "sqlite-journal")  # no session gets past its lock
 def test_a_row_that_comes_to_match_is_not_written(
     session: LockingSession, documents: Database, stored: Callable[[Any, Any], Any], case: Case
 ) -> None:
@@ -249,12 +249,12 @@ def test_the_result_of_a_table_keeps_what_it_knows(
     assert [key for (key,) in result] in ([1, 2], [70, 71])
     if (
         documents.name == "postgresql" and statement.is_update
-    ):  # SQLAlchemy closes the cursor of SQLite first
+    ):  # SQLAlchemy closes SQLite's cursor first
         assert result.rowcount == 2
     assert held
 
 
-@pytest.mark.not_databases("mariadb")  # 10.11 knows no DELETE FROM .. AS
+@pytest.mark.not_databases("mariadb")  # 10.11 does not support DELETE FROM .. AS
 @pytest.mark.parametrize("written", [sa.update, sa.delete])
 def test_an_alias_of_a_class_is_the_class(session: LockingSession, written: Any) -> None:
     line = aliased(Line)
@@ -292,7 +292,7 @@ def _spoiled(line: int) -> Any:
     return sa.lambda_stmt(lambda: sa.delete(Tax).where(Tax.line_id == line)).spoil()
 
 
-# The statement, and the orders that it writes to.  The same lambda comes twice, with other values.
+# The statement, and the orders that it writes.  The same lambda runs twice, with different values.
 CASES_LAMBDA_STATEMENTS: dict[str, tuple[Any, set[int]]] = {
     "move": (_move(1, 2), {1, 2}),
     "stay": (_move(1, 1), {1}),
@@ -333,7 +333,7 @@ READS: dict[str, Callable[[LockingSession, Any], Any]] = {
 def test_a_set_is_locked(session: LockingSession, read: Callable[..., Any]) -> None:
     locked = with_lock(sa.select(Order), ForUpdate)
     for ident in (1, 2):
-        # SQLAlchemy wraps what a lambda refers to, unless it is set not to.
+        # SQLAlchemy tracks a lambda's variables, unless told not to.
         statement = sa.lambda_stmt(lambda: locked, enable_tracking=False)
         statement += lambda s: s.where(Order.id == ident)  # noqa: B023
         assert read(session, statement).id == ident

@@ -1,6 +1,6 @@
-"""Headers whose key differs in Python from the foreign key of their lines, and not in the database.
+"""Headers whose key equals the lines' foreign key in the database, but not in Python.
 
-Each kind has two headers with one line, mapped twice: declared, and not.
+Each kind has two headers with one line, mapped twice: declared and not declared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OWNED = "all, delete-orphan"
 
 
 class Code:
-    """A value object; no text equals it."""
+    """A value object; no string equals it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -44,7 +44,7 @@ class Code:
 
 
 class CodeType(TypeDecorator[Code]):
-    """A Code, stored as its text."""
+    """A Code, stored as its string."""
 
     impl = String(40)
     cache_ok = True
@@ -57,7 +57,7 @@ class CodeType(TypeDecorator[Code]):
 
 
 class Kind:
-    """One kind of keys: two headers by their keys, and the same keys as their lines have them."""
+    """Two headers by their keys, and the same keys as their lines have them."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ _CONVERTING = "mysql", "mariadb", "sqlite"
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        # PostgreSQL has such collations with ICU, and citext; the server of the tests has neither.
+        # PostgreSQL has such collations with ICU, and citext; the tests' server has neither.
         Kind("case", (_TEXT, _TEXT), ("abc", "xyz"), ("ABC", "xYz"), _CONVERTING),
         Kind("blanks", (_TRIMMED, _TRIMMED), ("abc", "xyz"), ("abc  ", "xyz"), _CONVERTING),
         Kind(
@@ -174,7 +174,7 @@ ForUpdate = LockOptions.ForUpdate
 
 @pytest.fixture(scope="session")
 def made() -> Iterator[dict[str, Database]]:
-    """The databases that have the tables already."""
+    """The databases whose tables exist already."""
     databases: dict[str, Database] = {}
     yield databases
     for database in databases.values():
@@ -183,7 +183,7 @@ def made() -> Iterator[dict[str, Database]]:
 
 @pytest.fixture(params=list(KINDS.values()), ids=list(KINDS))
 def kind(request: pytest.FixtureRequest, database: Database, made: dict[str, Database]) -> Kind:
-    """Each kind of keys that this database has, with its rows."""
+    """Each kind of keys that this database supports, with its rows."""
     kind: Kind = request.param
     if database.name not in kind.databases:
         pytest.skip(f"{database.name} has no such keys")
@@ -202,7 +202,7 @@ def kind(request: pytest.FixtureRequest, database: Database, made: dict[str, Dat
 
 @pytest.fixture
 def session(database: Database, kind: Kind) -> Iterator[LockingSession]:
-    """Open a session in whose open transaction a document can be locked."""
+    """Open a session whose open transaction can lock a document."""
     own = {"isolation_level": "READ COMMITTED"} if database.name in ("mysql", "mariadb") else {}
     assert kind
     with LockingSession(database.engine(**own), expire_on_commit=False) as session:

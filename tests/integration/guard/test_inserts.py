@@ -1,4 +1,4 @@
-"""INSERT statements: of parts under the lock, of new documents without one."""
+"""INSERT statements: of parts under the lock, of new documents without a lock."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ NAMES = ["id", "order_no", "value"]
 
 
 def copied(*where: Any) -> Any:
-    """Return the INSERT of copies of lines, which stay in their orders."""
+    """Return an INSERT that copies lines, which stay in their orders."""
     return sa.insert(Line).from_select(
         NAMES, sa.select(Line.id + 10, Line.order_id, Line.value).where(*where)
     )
@@ -244,7 +244,7 @@ def test_a_literal_names_the_document(session: LockingSession, literal: Any, uni
 @pytest.mark.databases("sqlite")
 def test_a_row_that_is_left_out_of_a_count_that_nobody_knows(session: LockingSession) -> None:
     mine = sa.select(LINES.c.id, LINES.c.order_no, LINES.c.value).where(LINES.c.order_no == 1)
-    rows = mine.cte("mine")  # the driver of SQLite counts no rows of a statement that begins WITH
+    rows = mine.cte("mine")  # SQLite's driver counts no rows of a statement that begins WITH
     again = sa.insert(LINES).prefix_with("OR IGNORE")
     held = hold(session, Order, 1)
     session.execute(again.from_select(NAMES, sa.select(rows.c.id, rows.c.order_no, rows.c.value)))
@@ -290,7 +290,7 @@ def test_an_insert_that_failed_makes_no_new_document(session: LockingSession, en
         session.flush()
 
 
-@pytest.mark.not_databases("postgresql")  # whose transaction is dead after an error
+@pytest.mark.not_databases("postgresql")  # its transaction is dead after an error
 def test_nor_where_the_transaction_goes_on_after_the_error(session: LockingSession) -> None:
     line = session.get_one(Line, 1)
     with pytest.raises(IntegrityError):

@@ -1,7 +1,7 @@
-"""Ctrl-C at each line of a transaction's life: afterwards the session is in the old transaction, or in a new one.
+"""Ctrl-C at each line of a transaction leaves the session in that transaction or in a new one.
 
-What the session says that it holds, the server holds.  It writes nothing else.  When the program has ended the
-transaction, nothing of it is left: neither at the server, nor in what the session believes.
+The server holds every lock that the session lists.  The session writes nothing else.  After the
+program ends the transaction, nothing of it remains, neither at the server nor in the session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Call = Callable[[], object]
 Step = Callable[[LockingSession, LockingSession], Call]
 NUMBERS = {1, 2}
 REFUSED = (*UNFINISHED, DocLockError)
-#: Of a transaction, from the begin to the end.
+#: The lines of a transaction, from its begin to its end.
 OURS = (
     "sa_doclock.core.ledger",
     "sa_doclock.core.locking.acquire",
@@ -66,7 +66,7 @@ def both(session: LockingSession) -> sa.orm.SessionTransaction:
     return savepoint
 
 
-# Each prepares a transaction, and returns the call that is interrupted.
+# Each prepares a transaction, and returns the call to interrupt.
 
 
 def begin(session: LockingSession, _: LockingSession) -> Call:
@@ -201,7 +201,7 @@ def roll_back_after_refused_lock(session: LockingSession, other: LockingSession)
     return session.rollback
 
 
-#: SQLite locks the whole database, for which the holder of another order waits.
+#: SQLite locks the whole database; the holder of another order waits for it.
 TWO_HOLDERS = (refused_lock, roll_back_after_refused_lock)
 STEPS: tuple[Step, ...] = (
     begin,
@@ -239,7 +239,7 @@ def test_at_each_line_of_a_transaction(documents: Database, step: Step) -> None:
 )
 @pytest.mark.databases("postgresql")
 def test_on_a_server(documents: Database, step: Step) -> None:
-    """All steps run there with the lines of SQLAlchemy, which takes minutes."""
+    """On a server all steps run with SQLAlchemy's lines too, which takes minutes."""
     wrong = wrong_after_each_line(documents, step, OURS)
     assert not wrong, "\n".join(wrong)
 
@@ -253,7 +253,7 @@ def test_at_each_line_of_sqlalchemy_too(documents: Database, step: Step) -> None
 
 
 def wrong_after_each_line(database: Database, step: Step, modules: tuple[str, ...]) -> list[str]:
-    """Return each line of these modules with its faults after an interruption there."""
+    """Interrupt each line of these modules, and return its faults."""
     if database.name == "sqlite" and step in TWO_HOLDERS:
         pytest.skip("one holder at a time")
     own = {"isolation_level": "READ COMMITTED"} if database.name in ("mysql", "mariadb") else {}
@@ -265,7 +265,7 @@ def wrong_after_each_line(database: Database, step: Step, modules: tuple[str, ..
         other.rollback()
         try:
             found = [*wrong_with(session, other), *wrong_after_end(session, other)]
-        except Exception as error:  # noqa: BLE001  # what is raised is wrong too
+        except Exception as error:  # noqa: BLE001  # an exception is a fault too
             found = [f"{type(error).__name__}: {error}"]
             other.rollback()
         wrong += [f"{ctrl_c.raised}: {one}" for one in found]
@@ -275,7 +275,7 @@ def wrong_after_each_line(database: Database, step: Step, modules: tuple[str, ..
 
 
 def wrong_with(session: LockingSession, other: LockingSession) -> Iterator[str]:
-    """Yield the faults of the transaction that the session is in."""
+    """Yield the faults of the session's current transaction."""
     said = set[int]()
     with suppress(*REFUSED):
         said = {key for _, (key,) in session.held_locks}
@@ -293,15 +293,15 @@ def wrong_with(session: LockingSession, other: LockingSession) -> Iterator[str]:
 
 
 def wrong_after_end(session: LockingSession, other: LockingSession) -> Iterator[str]:
-    """Yield what is left of it after rollback(), and what is wrong with the next one."""
+    """Yield the remains after rollback(), and the faults of the next transaction."""
     try:
         session.rollback()
-    except UNFINISHED:  # SQLAlchemy's own, of an interruption behind COMMIT
+    except UNFINISHED:  # SQLAlchemy's own, of an interruption after COMMIT
         session.close()
     if session.held_locks:
         yield f"{session.held_locks} after rollback()"
     for number in NUMBERS:
-        # Nothing tells when the server has heard that a connection was closed.
+        # No event tells when the server notices a closed connection.
         other.get_one_entity(Order, number, ForUpdate, lock_timeout=PATIENCE)
         other.rollback()
     if not session.autoflush:
@@ -326,7 +326,7 @@ def total(session: LockingSession) -> int:
 
 
 class Pool:
-    """The connections of the sessions that are interrupted."""
+    """The connections of the interrupted sessions."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
@@ -334,10 +334,10 @@ class Pool:
         event.listen(engine, "connect", lambda driver, _record: self._opened.append(driver))
 
     def close_what_is_lost(self) -> None:
-        """Close connections that SQLAlchemy itself has lost, with the locks that they hold."""
+        """Close connections that SQLAlchemy itself lost, to release their locks."""
         assert isinstance(self.engine.pool, QueuePool)
         if self.engine.pool.checkedout():
             self.engine.dispose()
             while self._opened:
-                with suppress(Exception):  # PyMySQL: it is closed already
+                with suppress(Exception):  # PyMySQL: already closed
                     self._opened.pop().close()

@@ -1,4 +1,4 @@
-"""Keys of another type than their column: MySQL would find other documents by them."""
+"""Keys of another type than their column: MySQL would find other documents."""
 
 from __future__ import annotations
 
@@ -88,16 +88,16 @@ def test_what_is_the_number_finds_it(
 
 
 class AsGiven(TypeDecorator[str]):
-    """A text that is bound as what it was given as."""
+    """Binds a text without conversion."""
 
     impl = sa.String(40)
     cache_ok = True
-    sort_key_function = str  # of texts and numbers beside each other
+    sort_key_function = str  # sorts texts and numbers together
 
 
 @pytest.fixture
 def loose(session: LockingSession, documents: Database) -> Any:
-    """Map a table with the texts a and b as keys, which MySQL finds both by 0."""
+    """Map a table with the text keys a and b; MySQL finds both by 0."""
     metadata = sa.MetaData()
     table = sa.Table("gd_loose", metadata, sa.Column("id", AsGiven, primary_key=True))
     documents.create(metadata)

@@ -1,4 +1,4 @@
-"""A row that becomes a part, or a header, by a change of the column that tells its kind."""
+"""A row becomes a part or a header through a change of its discriminator column."""
 
 from __future__ import annotations
 
@@ -205,8 +205,6 @@ SIZES: Any = sa.Table(
 
 @document(parts=("cabins", "boats", "rafts"))
 class Ship(SeveralTablesBase):
-    """A header."""
-
     __tablename__ = "st_ship"
     id: Mapped[int] = key()
     cabins: Mapped[list[Cabin]] = relationship()
@@ -215,14 +213,14 @@ class Ship(SeveralTablesBase):
 
 
 class Cabin(SeveralTablesBase):
-    """A part that is mapped on two tables at once."""
+    """A part mapped on two tables at once."""
 
     __table__ = PLACES.join(SIZES)
     id = column_property(PLACES.c.id, SIZES.c.id)
 
 
 class Thing(SeveralTablesBase):
-    """The base class of a part, which has no ship itself."""
+    """The base class of a part; it has no ship itself."""
 
     __tablename__ = "st_thing"
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "thing"}  # noqa: RUF012
@@ -241,7 +239,7 @@ class Boat(Thing):
 
 
 class Raft(Thing):
-    """No part, but its subclass in the same table is one."""
+    """Not a part, but its subclass in the same table is."""
 
     __tablename__ = "st_raft"
     __mapper_args__ = {"polymorphic_identity": "raft"}  # noqa: RUF012
@@ -327,9 +325,9 @@ def test_a_row_of_two_tables_needs_the_lock_of_its_document(
         session_several_tables.rollback()
 
 
-@pytest.mark.filterwarnings("ignore:.*cartesian product")  # so does SQLAlchemy say of it itself
+@pytest.mark.filterwarnings("ignore:.*cartesian product")  # SQLAlchemy warns so
 def test_rows_of_no_part_in_its_table_need_no_lock(session_several_tables: LockingSession) -> None:
-    """SQLAlchemy adds no condition of the class, whose kind is in the other table."""
+    """SQLAlchemy adds no condition on the class, whose discriminator is in the other table."""
     logs = sa.update(RiverRaft).values(logs=3).execution_options(synchronize_session=False)
     session_several_tables.execute(logs.where(RiverRaft.id == 4))
     assert session_several_tables.scalars(sa.select(Raft.logs).where(Raft.id == 4)).all() == [3]
@@ -340,7 +338,7 @@ def test_rows_of_no_part_in_its_table_need_no_lock(session_several_tables: Locki
 def test_no_question_is_asked_that_the_table_answers(
     session_several_tables: LockingSession,
 ) -> None:
-    """A new row of the last table of a class was no row of the class, and one of it is one of the table."""
+    """A new row in a class's last table was not in the class; each class row is in it."""
     sent: list[str] = []
     session_several_tables.get_one_entity(Ship, 1, LockOptions.ForUpdate)
 

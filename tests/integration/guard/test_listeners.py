@@ -1,4 +1,4 @@
-"""The guard also checks the changes that the program's own listeners make during a flush."""
+"""The guard also checks changes that the program's own listeners make during a flush."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def listening(target: Any, name: str, function: Callable[..., None]) -> Iterator
 
 @contextmanager
 def before_flush(session: LockingSession, action: Callable[[], Any]) -> Iterator[None]:
-    """The program's listener, which is called after the guard's."""
+    """The program's listener, called after the guard's."""
     with listening(session, "before_flush", lambda *_: action()):
         yield
 
@@ -54,7 +54,7 @@ def test_a_row_that_a_later_listener_changes(session: LockingSession) -> None:
 
 def test_a_row_that_was_looked_at_before_and_had_no_change(session: LockingSession) -> None:
     line = session.get_one(Line, 1)
-    line.value = 10  # as it is: the flush looks at it, and it is no change
+    line.value = 10  # unchanged: the flush checks it, and finds no change
 
     def change() -> None:
         line.value = 11
@@ -108,7 +108,7 @@ def test_of_several_rows_one_that_a_later_listener_moves(
 
 
 def change_in_a_flush(session: LockingSession) -> Line:
-    """Return a line that a flush has found permitted."""
+    """Return a line that a flush found permitted."""
     line = hold(session, Order, 1)[0].lines[0]
     line.value += 1
     session.flush()
@@ -154,7 +154,7 @@ def test_a_row_whose_hook_flushes_another_session(
 
     def flush_another(_mapper: object, _connection: object, changed: Line) -> None:
         other = make_session()
-        other.get_one(Customer, 1).name = "Ann"  # as it is: it is no write
+        other.get_one(Customer, 1).name = "Ann"  # unchanged: not a write
         other.flush()
         if moved:
             changed.order_id = 2
@@ -286,7 +286,7 @@ def test_a_hook_that_sends_a_row_where_only_the_database_knows(
 
     with make_session() as session:
         kept, line = hold(session, Order, *range(1, held + 1)), session.get_one(Line, 1)
-        line.value += 0  # the flush looks at it
+        line.value += 0  # the flush checks it
         new = Line(id=9, order_id=1)
         session.add(new)
         with listening(Line, name, send_to_the_last):
@@ -372,7 +372,7 @@ def test_a_listener_that_leaves_it_alone_changes_nothing(
 
 @pytest.mark.databases("sqlite", "postgresql")
 def test_a_listener_may_write_by_itself(session: LockingSession) -> None:
-    """Its own statement is judged, too."""
+    """The guard checks its statement too."""
     hold(session, Order, 1)
 
     @sa.event.listens_for(session, "do_orm_execute")

@@ -1,4 +1,4 @@
-"""Rows of several documents, and owners that the table sets by itself."""
+"""Rows of several documents, and owners that the table sets itself."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_its_rows_are_written_under_the_locks_of_both(
 
 
 class GeneratedOwnersBase(DeclarativeBase):
-    """The tables of what stands on the shelf for all that is new or changed."""
+    """The tables of parts whose foreign key is generated."""
 
 
 @document(parts=("books", "papers"))
@@ -249,7 +249,7 @@ class Book(GeneratedOwnersBase):
 
 
 class Paper(GeneratedOwnersBase):
-    """SQL expressions do."""
+    """SQL expressions generate its foreign key."""
 
     __tablename__ = "go_paper"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -336,7 +336,7 @@ def test_a_new_part_that_names_it_costs_the_guard_few_calls(shelves: LockingSess
         assert held
         return sum(call.lstrip().startswith("guard/") for call in found)
 
-    calls(1), calls(2)  # what is found out once for each mapper, and each statement
+    calls(1), calls(2)  # sends the queries that run once per mapper and statement
     assert (calls(30) - calls(10)) / 20 <= 4
 
 
@@ -373,8 +373,8 @@ ANIMAL: Any = aliased(Animal)
 OLD = criteria(Animal, Animal.age > 9, include_aliases=True)
 
 
-@pytest.mark.not_databases("mssql")  # UPDATE of an alias is no T-SQL
-@pytest.mark.filterwarnings("ignore:.*cartesian product")  # so does SQLAlchemy say of these itself
+@pytest.mark.not_databases("mssql")  # T-SQL has no UPDATE of an alias
+@pytest.mark.filterwarnings("ignore:.*cartesian product")  # SQLAlchemy warns so
 def test_it_is_refused_under_a_lock_too(database: Database) -> None:
     database.create(AliasSubclassBase.metadata)
     with LockingSession(database.engine()) as session:

@@ -32,7 +32,7 @@ Stored = Callable[[Any, Any], Any]
 
 
 def line_number_of(function: Callable[..., Any], offset: int) -> int:
-    """Return the line so many below the ``def`` of a function."""
+    """Return the line this far below the ``def`` of a function."""
     first: int = function.__code__.co_firstlineno
     return first + offset
 
@@ -85,7 +85,7 @@ def test_a_line_of_the_program_is_shown_once(make_session: MakeSession) -> None:
     session = make_session(guard="warn")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        for ident in (1, 3, 1):  # of two orders
+        for ident in (1, 3, 1):  # two orders
             line = session.get_one(Line, ident)
             line.value += 1
             flush_here(session)
@@ -139,7 +139,7 @@ def test_warn_is_silent_under_the_lock(make_session: MakeSession) -> None:
 def test_a_warning_made_an_error_stops_the_write(make_session: MakeSession) -> None:
     session = make_session(guard="warn")
     line = change_line(session)
-    with pytest.raises(UnlockedWriteWarning, match="Line rows"):  # as pytest makes them all
+    with pytest.raises(UnlockedWriteWarning, match="Line rows"):  # like any warning under pytest
         session.flush()
     assert session.is_modified(line)
 
@@ -249,7 +249,7 @@ def test_a_failed_flush_at_its_end_leaves_the_guard_up(session: LockingSession) 
 def test_documents_of_the_block_are_this_transactions(session: LockingSession) -> None:
     with session.unguarded():
         session.add(order := Order(id=9))
-    order.total = 1  # nobody else can see it yet
+    order.total = 1  # invisible to other sessions until the commit
     session.commit()
     order.total = 2
     with refused(session, Order, 9):

@@ -211,7 +211,7 @@ def test_a_part_that_was_moved_and_is_deleted_belongs_to_the_document_it_left(
 def test_a_pending_tax_whose_line_came_from_another_document(
     make_session: MakeSession, engine: Engine, own: bool
 ) -> None:
-    """It is one of the order that is locked, whichever the session has seen it in."""
+    """It belongs to the locked order, wherever the session saw it before."""
     with make_session(expire_on_commit=False) as session:
         first, line = hold(session, Order, 1), session.get_one(Line, 1)
         tax = line.taxes[0]
@@ -240,7 +240,7 @@ def test_what_is_pending_in_new_documents_costs_a_lock_nothing(session: LockingS
             tax = Tax(id=number)
             kept.append(Order(id=number, lines=[Line(id=number, taxes=[tax])]))
             session.add(kept[-1])
-        kept.extend(hold(session, Order, 2))  # which looks at each of them once
+        kept.extend(hold(session, Order, 2))  # checks each of them once
         found = calls_of(lock)
         session.rollback()
         return len(found)
@@ -250,14 +250,14 @@ def test_what_is_pending_in_new_documents_costs_a_lock_nothing(session: LockingS
     assert calls(30) == calls(10)
 
 
-@pytest.mark.not_databases("sqlite", "sqlite-journal")  # whose lock nobody passes
+@pytest.mark.not_databases("sqlite", "sqlite-journal")  # no session gets past its lock
 def test_a_new_tax_whose_line_comes_to_another_document_meanwhile(
     make_session: MakeSession, engine: Engine
 ) -> None:
     with make_session(autoflush=False) as session:
         line = session.get_one(Line, 1)
         session.add(Tax(id=100, line_id=line.id))
-        nothing = session.get_entity(Order, 3, LockOptions.ForUpdate)  # the line is read again
+        nothing = session.get_entity(Order, 3, LockOptions.ForUpdate)  # reads the line again
         with engine.begin() as connection:
             connection.execute(update(Line).where(Line.id == 1).values(order_id=2))
         with pytest.raises(UnsavedChanges, match="Tax"):

@@ -1,4 +1,4 @@
-"""A header that this transaction has inserted needs no lock: nobody else can see it."""
+"""A header inserted by this transaction needs no lock: it is invisible to other sessions."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def exec_driver_sql(session: Session) -> None:
 
 
 def by_ddl(session: Session) -> None:
-    make: Any = sa.DDL  # it has no types
+    make: Any = sa.DDL  # DDL has no types
     session.execute(make("CREATE TABLE lk_beside (id INTEGER)"))
     session.execute(make("DROP TABLE lk_beside"))
 
@@ -315,7 +315,7 @@ def test_a_savepoint_that_is_rolled_back_by_text_ends_it(session: Session) -> No
     text("ROLLBACK TO SAVEPOINT mine")(session)
     session.expunge_all()
     WRITES["a part"](session)
-    with pytest.raises((UnlockedWrite, DBAPIError)):  # there is no such row any more
+    with pytest.raises((UnlockedWrite, DBAPIError)):  # the row no longer exists
         session.flush()
     session.rollback()
 

@@ -1,4 +1,4 @@
-"""Writes through another object for the table of a document: it is known by its schema and name."""
+"""Writes through another Table object of a document's table, recognized by schema and name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def light(table: sa.Table, schema: str | None = None) -> Any:
 
 
 def renamed(table: sa.Table, _: Session) -> Any:
-    """Make one whose keys in Python are those of other columns of the mapped Table."""
+    """Make a Table whose Python keys are those of other columns of the mapped Table."""
     names = [one.name for one in table.columns]
     keys = {name: f"{name}_here" for name in names}
     columns = (
@@ -41,7 +41,7 @@ def renamed(table: sa.Table, _: Session) -> Any:
 
 
 def in_capitals(table: sa.Table, session: Session) -> Any:
-    """Make one whose names are in capital letters, where the database does not mind."""
+    """Make a Table with upper-case names, where the database ignores case."""
     dialect = session.connection().dialect.name
     written = str if dialect == "postgresql" else str.upper
     columns = (sa.Column(written(one.name), one.type, key=one.name) for one in table.columns)
@@ -79,7 +79,7 @@ def upsert(session: Session, table: Any, values: dict[str, Any], **sets: Any) ->
     )
 
 
-#: Each writes to order 1 alone; with the tables of orders, lines and tags of orders.
+#: Each writes only to order 1; with the tables of orders, lines and order tags.
 WRITES: dict[str, Callable[[Session, Any, Any, Any], object]] = {
     "update": lambda s, o, *_: s.execute(sa.update(o).where(o.c.id == 1).values(total=7)),
     "update by columns": lambda s, o, *_: s.execute(
@@ -218,7 +218,7 @@ def test_a_lock_by_it_permits_the_write(session: Session, make: Make) -> None:
 
 
 class Classes(NamedTuple):
-    """Classes on the tables of orders, lines and tags of orders."""
+    """Classes on the tables of orders, lines and order tags."""
 
     order: Any
     line: Any
@@ -227,7 +227,7 @@ class Classes(NamedTuple):
 
 @pytest.fixture(params=["no schema", "the default schema"])
 def classes(request: pytest.FixtureRequest, session: Session) -> Iterator[Classes]:
-    """Map the tables once more; the names in Python are others, and some of those of other columns."""
+    """Map the tables again, with different Python names, some taken from other columns."""
     named = request.param == "the default schema"
     schema = session.connection().dialect.default_schema_name if named else None
 
@@ -276,7 +276,7 @@ def added(session: Session, row: Any) -> None:
 
 Write = Callable[[Session, Classes], object]
 
-#: Each writes to order 1 alone.  The flush takes back what was sent before the database was asked.
+#: Each writes only to order 1.  The flush undoes statements sent before it queried the database.
 WRITES_REGISTRIES: dict[str, Write] = {
     "header changed": lambda s, c: changed(s, c.order, 1, sum=7),
     "part changed": lambda s, c: changed(s, c.line, 1, order_id=7),

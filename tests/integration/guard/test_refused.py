@@ -1,4 +1,4 @@
-"""A flush that writes to a document without its lock is refused before anything is sent."""
+"""A flush that writes to a document without its lock is refused before it sends a statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flush of many rows: of some that are held and some that are not, and what each row costs."""
+"""A flush of many rows: some held and some not, and the cost of each row."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def a_new_order(session: LockingSession, count: int) -> None:
 
 
 def new_entries(session: LockingSession, count: int) -> None:
-    """They do not know their voucher: the flush sets their foreign keys."""
+    """They have no voucher yet: the flush sets their foreign keys."""
     entries = session.get_one(Voucher, (2024, 1)).entries
     entries.extend(Entry(id=100 + number) for number in range(count))
 
@@ -154,7 +154,7 @@ def test_a_row_that_is_held_costs_the_guard_few_calls(
         assert held
         return sum(call.lstrip().startswith("guard/") for call in found)
 
-    calls(1), calls(2)  # what is found out once for each mapper, and each statement
+    calls(1), calls(2)  # sends the queries that run once per mapper and statement
     assert (calls(30) - calls(10)) / 20 <= most
 
 
@@ -163,7 +163,7 @@ def test_a_row_that_is_held_costs_the_guard_few_calls(
 def test_rows_whose_owner_the_database_tells_and_a_listener_moves(
     session: LockingSession, code: object, expired: bool
 ) -> None:
-    """All were asked about at once when the flush began, and none again but the one that moves."""
+    """One query at the start of the flush covers all rows; only the moved row needs another."""
     (budget,) = hold(session, Budget, 1)
     budget.posts += [Post(id=number) for number in NUMBERS]
     session.flush()

@@ -1,4 +1,4 @@
-"""A table that has the name of a document's, in another schema or another database, is none of a document."""
+"""A table named like a document's, in another schema or database, belongs to no document."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def fill(engine: sa.Engine) -> sa.Engine:
 
 @pytest.fixture
 def legacy() -> Iterator[sa.Engine]:
-    """Make another database, with a table of the same name that has other columns."""
+    """Make another database with a table of the same name, but different columns."""
     engine = sa.create_engine("sqlite://", poolclass=StaticPool)
     Legacy.metadata.create_all(engine)
     yield fill(engine)
@@ -74,7 +74,7 @@ def test_a_session_of_another_database(legacy: sa.Engine, write: Write) -> None:
 @each_write
 def test_a_session_of_two_databases(engine: sa.Engine, legacy: sa.Engine, write: Write) -> None:
     legacy_like = sa.create_engine("sqlite://", poolclass=StaticPool)
-    Base.metadata.create_all(legacy_like)  # of the same columns, too
+    Base.metadata.create_all(legacy_like)  # with the same columns too
     for other in (legacy, fill(legacy_like)):
         with LockingSession(binds={Legacy: other, LEGACY: other, Base: engine}) as session:
             write(session)
@@ -106,7 +106,7 @@ def test_another_schema_of_the_database(engine: sa.Engine) -> None:
 
 @each_write
 def test_its_twin_is_refused(session: LockingSession, write: Write) -> None:
-    """A session that uses the document too has one database for both."""
+    """A session that also uses the document has one database for both."""
     kept = session.get_one(Order, 2)
     with pytest.raises(UnlockedWrite):
         write(session)
@@ -115,7 +115,7 @@ def test_its_twin_is_refused(session: LockingSession, write: Write) -> None:
 
 @each_write
 def test_a_model_of_its_own_is_left_alone(write: Write) -> None:
-    """Two registries are two models, as of two programs in one process, until one session uses both."""
+    """Two registries, as of two programs in one process, are separate until a session uses both."""
     legacy = sa.create_engine("sqlite://", poolclass=StaticPool)
     Base.metadata.create_all(legacy)  # with the same columns
     with LockingSession(fill(legacy)) as session, writes_sent(session) as sent:

@@ -1,4 +1,4 @@
-"""Writes through a second class that the program maps on the table of a header or of a part."""
+"""Writes through a second class mapped on the table of a header or a part."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.rows import rows
 
 
 class Other(DeclarativeBase):
-    """The base of classes that know nothing of documents."""
+    """The base of classes without documents."""
 
 
 class PlainOrder(Other):
@@ -36,7 +36,7 @@ class PlainOrder(Other):
 
 
 class PlainLine(Other):
-    """The foreign key has its name of the database here."""
+    """The foreign key has its database name here."""
 
     __table__ = Line.__table__
 
@@ -109,7 +109,7 @@ def test_a_moved_part_needs_both_locks(session: LockingSession) -> None:
 def test_a_listener_that_moves_a_row_without_an_event_by_its_new_owner(
     engine: Engine, *, second_class: bool
 ) -> None:
-    """SQLAlchemy calls none for its own UPDATE, the guard hears none of a second class."""
+    """SQLAlchemy fires no event for its own UPDATE, and the guard sees none of a second class."""
 
     class Base(DeclarativeBase):
         pass
@@ -196,7 +196,7 @@ EVENTS_OF_SQLALCHEMY = sa.event.__name__
 class Interruption:
     """Calls a function once, in another thread, before a line of SQLAlchemy's events.
 
-    :param line: how many lines are run before it.
+    :param line: the number of lines that run before it.
     """
 
     def __init__(self, line: int, function: Callable[[], None]) -> None:
@@ -219,7 +219,7 @@ def in_two_threads(
 ) -> bool:
     """Make and use the first session; before that line make and use another.
 
-    :returns: whether there are so many lines.
+    :returns: whether there are that many lines.
     """
 
     def other() -> None:
@@ -262,12 +262,12 @@ def test_both_sessions_are_guarded_and_have_their_locks(engine: Engine) -> None:
             line += 1
     finally:
         event.remove(LockingSession, "lock_acquired", heard)
-    assert line > 1  # SQLAlchemy's events were interrupted at all
+    assert line > 1  # at least one line of SQLAlchemy's events was interrupted
 
 
 @pytest.mark.databases("sqlite")
 def test_a_document_is_guarded_before_its_mappers_are_said_to_be_configured(engine: Engine) -> None:
-    configure_mappers()  # those of other tests
+    configure_mappers()  # configures the mappers of other tests
 
     class Base(DeclarativeBase):
         pass
@@ -287,14 +287,14 @@ def test_a_document_is_guarded_before_its_mappers_are_said_to_be_configured(engi
             invoice = session.get_one(Invoice, 1)
             session.add(Note())
 
-            @event.listens_for(session, "before_flush")  # its change is seen in the row's event
+            @event.listens_for(session, "before_flush")  # its change shows in the row's event
             def change(*_: object) -> None:
                 invoice.total += 1
 
             with pytest.raises(UnlockedWrite):
                 session.flush()
 
-    def in_a_thread() -> None:  # the listeners of sa_doclock come after this one
+    def in_a_thread() -> None:  # sa_doclock's listeners run after this one
         with ThreadPoolExecutor(1) as pool:
             pool.submit(write).result()
 

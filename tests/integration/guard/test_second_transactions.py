@@ -1,4 +1,4 @@
-"""A flush sends in every transaction of a session what SQLAlchemy sends, and no statement more for a row more."""
+"""A flush sends SQLAlchemy's own statements in every transaction, and none per additional row."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TRANSACTIONS = 3
 
 
 class Kind(NamedTuple):
-    """A kind of part: a document of this key with so many of them, and the parts of a document."""
+    """A kind of part: a document with a number of parts, and the function that lists them."""
 
     make: Callable[[int, int], Any]
     parts: Callable[[Any], list[Any]]
@@ -121,7 +121,7 @@ def expire(session: Session, parts: list[Any]) -> None:
 
 
 def expire_owners(session: Session, parts: list[Any]) -> None:
-    """Only what leads to the owner, relationships and foreign keys."""
+    """Expire only the attributes that lead to the owner: relationships and foreign keys."""
     for part in parts:
         mapper = sa.inspect(part).mapper
         values = {"id", "value", "rate", "name", "text", "hours", "kind"}
@@ -172,7 +172,7 @@ def flushes(
     key: tuple[type[Any], Any],
     do: Callable[[Session, Any], None],
 ) -> list[int]:
-    """Return the number of statements of the flush in each transaction of a session."""
+    """Return the number of the flush's statements in each transaction of a session."""
     engine: Any = session.get_bind()
     kept: list[Any] = []  # the identity map is weak
     found = []
@@ -195,7 +195,7 @@ def flushes(
 def test_a_flush_sends_no_statement_more_for_a_row_more(
     engine: sa.Engine, kind: str, write: str
 ) -> None:
-    """Not in the first transaction of the session, and not in those after it."""
+    """Neither in the session's first transaction, nor in later ones."""
     one = KINDS[kind]
     with Session(engine) as plain, plain.begin():
         headers = [one.make(1_000 * count, count) for count in (FEW, MANY)]

@@ -1,4 +1,4 @@
-"""UnlockedWrite tells where the row was read without the lock that its write needs."""
+"""UnlockedWrite tells where the row was read without the required lock."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MakeSession = Callable[..., LockingSession]
 
 @pytest.fixture
 def make_session(make_session: MakeSession) -> MakeSession:
-    """Return a maker of sessions that trace what they read."""
+    """Return a maker of sessions that trace their reads."""
     return partial(make_session, guard_tracing=True)
 
 
 @pytest.fixture
 def session(make_session: MakeSession) -> LockingSession:
-    """Make a session that traces what it reads."""
+    """Make a session that traces its reads."""
     return make_session()
 
 
@@ -42,7 +42,7 @@ def sentence_of_read(session: LockingSession) -> str:
 
 
 def here(function: Callable[..., Any], offset: int) -> str:
-    """Return how a line of a function is shown, so many below its ``def``."""
+    """Return the display of the line this far below a function's ``def``."""
     code = function.__code__
     return f", at {code.co_filename}:{code.co_firstlineno + offset} in {code.co_name}."
 
@@ -152,7 +152,7 @@ def test_a_row_of_a_set_read_under_a_lock_that_has_ended(make_session: MakeSessi
 def test_a_row_read_again_after_the_lock_has_ended(session: LockingSession) -> None:
     order = session.get_one_entity(Order, 1, ForUpdate)
     session.commit()
-    order.total += 1  # loads it: the commit has expired it
+    order.total += 1  # reloads it: the commit expired it
     assert sentence_of_read(session).startswith("It was read without the lock")
 
 

@@ -1,4 +1,4 @@
-"""UnlockedWrite names the statement by which an object was read, in whichever way that was."""
+"""UnlockedWrite names the statement that read an object, whichever way it was read."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Read = Callable[[LockingSession], Any]
 
 @pytest.fixture
 def make_session(make_session: MakeSession) -> MakeSession:
-    """Return a maker of sessions that trace what they read."""
+    """Return a maker of sessions that trace their reads."""
     return partial(make_session, guard_tracing=True)
 
 
 @pytest.fixture
 def session(make_session: MakeSession) -> LockingSession:
-    """Make a session that traces what it reads."""
+    """Make a session that traces its reads."""
     return make_session()
 
 
@@ -359,6 +359,6 @@ def test_no_statement_is_remembered_when_the_session_has_given_up_its_objects(
 
 
 def test_an_object_costs_no_call_when_it_is_read(session: LockingSession) -> None:
-    assert session.scalars(sa.select(Line)).all()  # its class is mapped, and listened to
+    assert session.scalars(sa.select(Line)).all()  # maps its class, and attaches the listeners
     assert [*sa.inspect(Line).class_manager.dispatch.load] == []
     assert [*sa.inspect(Order).class_manager.dispatch.load] == []

@@ -260,7 +260,7 @@ def test_what_is_pending_is_flushed_before_the_database_is_asked(session: Lockin
     assert customer not in session.dirty
 
 
-@pytest.mark.databases("postgresql", "sqlite")  # which have UPDATE .. RETURNING
+@pytest.mark.databases("postgresql", "sqlite")  # they have UPDATE .. RETURNING
 def test_what_an_update_returns_through_a_select_is_written_too(session: LockingSession) -> None:
     update = sa.update(Line).where(Line.id == 1).values(value=0).returning(Line)
     statement = sa.select(Line).from_statement(update)
@@ -298,7 +298,7 @@ def test_an_object_can_be_pickled(session: LockingSession, how: Callable[[Any], 
         assert len(pickle.loads(pickle.dumps(order)).lines) == 2
 
 
-@pytest.mark.databases("sqlite")  # which has the schema "main" always
+@pytest.mark.databases("sqlite")  # it always has the schema "main"
 def test_the_rows_are_read_from_the_schema_of_the_statement(session: LockingSession) -> None:
     sent: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Documents that are written through objects which are not declared."""
+"""Writes to documents through undeclared objects."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_what_the_database_deletes_is_not_looked_at(session: LockingSession) -> 
     with writes_sent(session) as sent:
         session.commit()
     assert len(sent) == 1
-    if session.get_bind().dialect.name != "sqlite":  # which enforces no foreign keys
+    if session.get_bind().dialect.name != "sqlite":  # it enforces no foreign keys
         assert count(session, Box) == 1
 
 

@@ -1,4 +1,4 @@
-"""A lock is of a row: the same class and key in another schema, or in another database, name another row."""
+"""The same class and key in another schema or database name another row, with another lock."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tenant(engine: sa.Engine) -> Iterator[str]:
 def session(
     request: pytest.FixtureRequest, make_session: Callable[..., Session]
 ) -> Iterator[Session]:
-    """Open a session that is closed before the second schema is dropped."""
+    """Open a session, and close it before the second schema is dropped."""
     request.getfixturevalue("tenant")
     made = make_session()
     yield made
@@ -184,7 +184,7 @@ def test_one_tenant_after_another(session: Session, tenant: str, engine: sa.Engi
 
 
 def test_a_map_is_the_one_of_each_statement(session: Session, tenant: str) -> None:
-    """SQLAlchemy writes into the map of a statement that it has rendered."""
+    """SQLAlchemy writes into the map of a statement that it renders."""
     one, other = ({None: tenant} for _ in range(2))
     locking = sa.select(Order).with_for_update()
     for key, schemas in ((1, one), (2, other)):
@@ -291,7 +291,7 @@ def test_the_whole_search_path_is_compared(session: Session, tenant: str, set_pa
 
 @pytest.mark.databases("sqlite", "postgresql", "mysql", "mariadb")
 def test_two_databases(engine: sa.Engine, tmp_path: Any) -> None:
-    """SQLite as the second one: only its word decides, and it is never asked."""
+    """The second database is SQLite: only its own answer decides, and it is never queried."""
     elsewhere = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
     Base.metadata.create_all(elsewhere)
     with elsewhere.begin() as connection:

@@ -1,4 +1,4 @@
-"""Rows of documents that are written by a class that does not tell it: a flush asks the database for their documents."""
+"""Rows written through a class without their document: the flush queries the database for it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.quick
 
 
 class Base(DeclarativeBase):
-    """The tables of people, what they own, and the cars."""
+    """The tables of people, their belongings, and the cars."""
 
 
 class Other(DeclarativeBase):
-    """The base of classes that know nothing of documents."""
+    """The base of classes without documents."""
 
 
 def key(*of: Any) -> Mapped[int]:
@@ -71,7 +71,7 @@ class Tag(Base):
 
 
 class Gear(Base):
-    """Its subclass is the part, whose foreign key is in the table of this one."""
+    """Its subclass is the part, whose foreign key is in this class's table."""
 
     __tablename__ = "ut_gear"
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "gear"}  # noqa: RUF012
@@ -89,7 +89,7 @@ class Saddle(Gear):
 
 
 class Thing(Base):
-    """Nothing tells which of its rows are tools."""
+    """No column tells which of its rows are tools."""
 
     __tablename__ = "ut_thing"
     id: Mapped[int] = key()
@@ -120,7 +120,7 @@ class Large(Item):
 
 
 class Vehicle(Base):
-    """Its subclass alone is a header."""
+    """Only its subclass is a header."""
 
     __tablename__ = "ut_vehicle"
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "vehicle"}  # noqa: RUF012
@@ -339,7 +339,7 @@ def people(database: Database) -> Iterator[LockingSession]:
 
 
 def contents(session: LockingSession) -> dict[tuple[type[Any], int], list[Any]]:
-    """Return the rows of each document, by all columns of their tables."""
+    """Return the rows of each document, with all columns of their tables."""
     tables = {name.removeprefix("ut_"): table for name, table in TABLES.items()}
     gear, thing, vehicle = tables["gear"], tables["thing"], tables["vehicle"]
     item, animal = tables["item"], tables["animal"]
@@ -360,7 +360,7 @@ def contents(session: LockingSession) -> dict[tuple[type[Any], int], list[Any]]:
 
 
 def written_by(session: LockingSession, action: Callable[[LockingSession], Any]) -> set[Any]:
-    """Return the documents that were there and whose rows the action writes."""
+    """Return the existing documents whose rows the action writes."""
     before = contents(session)
     with session.unguarded():
         action(session)
@@ -377,7 +377,7 @@ def written_by(session: LockingSession, action: Callable[[LockingSession], Any])
 
 @rows("name", ACTIONS)
 def test_what_it_writes_needs_its_locks_and_no_others(people: LockingSession, name: str) -> None:
-    people.rollback()  # what another row has left
+    people.rollback()  # ends the previous row's transaction
     people.expunge_all()
     action = ACTIONS[name]
     written = written_by(people, action)

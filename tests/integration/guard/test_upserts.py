@@ -1,4 +1,4 @@
-"""An INSERT that may update the row which is there already, under the lock of its document."""
+"""An INSERT that may update an existing row, under the lock of its document."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ class Base(DeclarativeBase):
 
 @document(parts=("items",))
 class Basket(Base):
-    """A header."""
-
     __tablename__ = "up_basket"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     total: Mapped[int] = mapped_column(default=0)
@@ -63,7 +61,7 @@ def session_upserts(database: Database) -> Iterator[LockingSession]:
 
 @pytest.fixture
 def upsert(database: Database) -> Upsert:
-    """Make ``INSERT .. ON CONFLICT (columns) DO UPDATE SET ..``, MySQL's where that is meant."""
+    """Make ``INSERT .. ON CONFLICT (columns) DO UPDATE SET ..``, or MySQL's form of it."""
 
     def make(entity: Any, row: dict[str, Any], columns: Any, **sets: Any) -> Any:
         if database.name in ("mysql", "mariadb"):
@@ -178,7 +176,7 @@ def test_a_row_that_is_found_by_another_key_is_of_the_document_that_it_has(
 
 
 @pytest.mark.not_databases("mssql")
-@pytest.mark.not_databases("sqlite", "sqlite-journal", "mssql")  # whose lock nobody passes
+@pytest.mark.not_databases("sqlite", "sqlite-journal", "mssql")  # no session gets past its lock
 def test_a_row_that_another_adds_meanwhile_is_not_updated(
     session_upserts: LockingSession, upsert: Upsert, database: Database
 ) -> None:
@@ -262,7 +260,7 @@ def doing_nothing(session: LockingSession, entity: Any, **values: Any) -> Any:
 def test_an_insert_that_may_overwrite_is_refused(session: LockingSession) -> None:
     with refused(session, Order, 1, "inserted"):
         session.execute(overwriting(session, Order, {"total": 31}, id=1))
-    with refused(session, Order, 1, "inserted"):  # by the row that is there
+    with refused(session, Order, 1, "inserted"):  # refused because of the existing row
         session.execute(overwriting(session, LINES, {"value": 31}, id=1, order_no=1))
 
 
@@ -289,6 +287,6 @@ def test_a_part_that_may_be_there_already_is_added_under_the_lock(session: Locki
 @pytest.mark.databases("sqlite", "sqlite-journal")
 def test_insert_or_replace_may_overwrite(session: LockingSession) -> None:
     statement = sa.insert(Customer).prefix_with("OR REPLACE").values(id=1, name="Anna")
-    session.execute(statement)  # is not declared
+    session.execute(statement)  # not declared
     with pytest.raises(UnlockedWrite):
         session.execute(sa.insert(Order).prefix_with("OR REPLACE").values(id=1, total=31))

@@ -1,4 +1,4 @@
-"""The rows of a document that a statement writes, whatever class of the table it names: a base class, a sibling, an alias."""
+"""A document's rows that a statement writes through a base class, a sibling or an alias."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.support.rows import rows
 
 
 class Base(DeclarativeBase):
-    """The tables of people, what they own and their animals."""
+    """The tables of people, their belongings and their animals."""
 
 
 class Other(DeclarativeBase):
-    """The base of classes that know nothing of documents."""
+    """The base of classes without documents."""
 
 
 def key() -> Mapped[int]:
@@ -56,7 +56,7 @@ class House(Base):
 
 
 class Gear(Base):
-    """Joined inheritance, of which one subclass is a part."""
+    """Joined inheritance; one subclass is a part."""
 
     __tablename__ = "wt_gear"
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "gear"}  # noqa: RUF012
@@ -85,7 +85,7 @@ class Rope(Gear):
 
 
 class Animal(Base):
-    """Single-table inheritance, of which two subclasses are parts of two documents."""
+    """Single-table inheritance; two subclasses are parts of two documents."""
 
     __tablename__ = "wt_animal"
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "animal"}  # noqa: RUF012
@@ -112,7 +112,7 @@ ANIMALS: Any = Animal.__table__
 
 
 class PlainGear(Other):
-    """Its attributes have other names than those of the first class."""
+    """Its attributes are named differently than those of the first class."""
 
     __table__ = GEARS
     number = GEARS.c.id
@@ -187,7 +187,7 @@ def people(database: Database) -> Iterator[LockingSession]:
 
 
 def contents(session: LockingSession) -> dict[tuple[type[Any], int], list[Any]]:
-    """Return the rows of each document, by all columns of their tables."""
+    """Return the rows of each document, with all columns of their tables."""
     saddles = sa.select(SADDLES, GEARS, RACING).join(GEARS, GEARS.c.id == SADDLES.c.id)
     saddles = saddles.outerjoin(RACING, RACING.c.id == SADDLES.c.id)
     dogs, cats = (sa.select(ANIMALS).where(ANIMALS.c.kind == kind) for kind in ("dog", "cat"))
@@ -214,12 +214,12 @@ def written_by(session: LockingSession, statement: Any, parameters: Any) -> set[
     }
 
 
-@pytest.mark.filterwarnings("ignore:.*cartesian product")  # so does SQLAlchemy say of these itself
+@pytest.mark.filterwarnings("ignore:.*cartesian product")  # SQLAlchemy warns so
 @rows("name", STATEMENTS)
 def test_what_a_statement_writes_needs_its_locks_and_no_others(
     people: LockingSession, name: str
 ) -> None:
-    people.rollback()  # what another row has left
+    people.rollback()  # ends the previous row's transaction
     statement, parameters = STATEMENTS[name]
     if parameters is None:
         statement = statement.execution_options(synchronize_session=False)
@@ -240,7 +240,7 @@ MakeSession = Callable[..., LockingSession]
 
 
 def hide(session: LockingSession, entity: Any, criterion: Any) -> None:
-    """Hide rows from all that the session selects, as SQLAlchemy's recipe for deleted rows does."""
+    """Hide rows from every SELECT of the session, as in SQLAlchemy's soft-delete recipe."""
 
     @sa.event.listens_for(session, "do_orm_execute")
     def select_others(state: ORMExecuteState) -> None:
@@ -289,7 +289,7 @@ def test_a_row_that_the_program_hides_from_itself_has_a_document(
     with make_session() as session:
         held = hold(session, document, 1)
         hide(session, entity, criterion)
-        with session.unguarded():  # it is the same write
+        with session.unguarded():  # the same write
             write(session)
         session.rollback()
         assert held
@@ -323,7 +323,7 @@ def test_criteria_narrow_what_is_written(make_session: MakeSession, name: str) -
 
 @pytest.mark.parametrize("of_subclass", [False, True])
 def test_criteria_that_do_not_narrow_it(session: LockingSession, of_subclass: bool) -> None:
-    """They are of a class that the statement does not name, or widen what NOT IN leaves."""
+    """They concern a class that the statement does not name, or widen the result of NOT IN."""
     if of_subclass:
         held: Any = hold(session, Ticket, 1)
         none = with_loader_criteria(Repair, Repair.id == 1)

@@ -1,4 +1,4 @@
-"""A listener that writes down what it hears of locks."""
+"""The events of locks, as a recording listener receives them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Heard:
 
 @contextmanager
 def hearing(target: Any) -> Iterator[Heard]:
-    """Listen in the block."""
+    """Attach the listeners for the block."""
     heard = Heard()
     for name in NAMES:
         event.listen(target, name, getattr(heard, name))
@@ -285,7 +285,7 @@ def test_with_the_connection(database: Database, session: LockingSession) -> Non
 
 @pytest.mark.databases("postgresql")
 def test_with_a_socket_that_psycopg_has_found_closed(session: LockingSession) -> None:
-    """It raises this where the socket was reset at some moments; its connection is not "closed"."""
+    """psycopg raises this if a reset comes at some moments; the connection is not "closed"."""
 
     def fail(_: Any, statement: str, *__: Any) -> None:
         driver.pgconn.send_query(statement.encode())
@@ -316,7 +316,7 @@ def test_with_the_connection_that_the_program_gave_up(session: LockingSession) -
     assert [released for released, _ in heard.released] == [[(ONE, ForUpdate)]] * 2
 
 
-@pytest.mark.not_databases("sqlite")  # the file's lock is one
+@pytest.mark.not_databases("sqlite")  # there is one lock per file
 def test_with_a_transaction_that_was_ended_as_a_deadlock(
     alice: Actor[LockingSession], bob: Actor[LockingSession]
 ) -> None:
@@ -330,7 +330,7 @@ def test_with_a_transaction_that_was_ended_as_a_deadlock(
             actor.does(lambda session: session.rollback())
     mine, theirs = (ONE, TWO) if loser is alice else (TWO, ONE)
     assert heard.failed == [failure]
-    assert heard.acquired == [(mine, ForUpdate)]  # the winner has both now
+    assert heard.acquired == [(mine, ForUpdate)]  # the winner now has both
     assert heard.released == [
         ([(mine, ForUpdate)], "lost"),
         ([(theirs, ForUpdate), (mine, ForUpdate)], "rolled back"),
@@ -341,7 +341,7 @@ def test_with_a_transaction_that_was_ended_as_a_deadlock(
 def test_with_a_transaction_that_an_error_has_aborted(
     session: LockingSession, other: LockingSession
 ) -> None:
-    """PostgreSQL lets others have the rows at once, as far as anybody can tell."""
+    """PostgreSQL seems to release the rows to others at once."""
     other.get_one_entity(Order, 1, ForUpdate)
     with hearing(session) as heard:
         session.begin()
@@ -365,7 +365,7 @@ def test_not_with_one_that_innodb_keeps(session: LockingSession, other: LockingS
     assert heard.released == [([(TWO, ForUpdate)], "rolled back")]
 
 
-@pytest.mark.not_databases("sqlite")  # the file's lock is one
+@pytest.mark.not_databases("sqlite")  # there is one lock per file
 def test_another_session_is_not_reported(session: LockingSession, other: LockingSession) -> None:
     with hearing(other) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
@@ -402,7 +402,7 @@ def test_a_failing_listener_loses_no_promise(session: LockingSession) -> None:
 def test_the_locks_are_gone_when_it_is_reported(
     session: LockingSession, other: LockingSession
 ) -> None:
-    """They are released when that is reported, and on_commit() functions come after."""
+    """The event follows their release, and the on_commit() functions run after it."""
     reported: list[str] = []
 
     def lock_it(*_: Any) -> None:

@@ -30,7 +30,7 @@ def all_levels(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def records(caplog: pytest.LogCaptureFixture) -> list[tuple[int, tuple[Any, ...]]]:
-    """Return level and fields of what was logged, but for how long it took."""
+    """Return level and fields of the log records, without durations."""
     return [
         (record.levelno, tuple(getattr(record, field) for field in FIELDS))
         for record in caplog.records
@@ -39,7 +39,7 @@ def records(caplog: pytest.LogCaptureFixture) -> list[tuple[int, tuple[Any, ...]
 
 
 def times(caplog: pytest.LogCaptureFixture) -> list[tuple[bool, bool]]:
-    """Tell of each record whether it has the seconds waited, and the seconds held."""
+    """Return for each record whether it has the seconds waited, and the seconds held."""
     return [
         tuple(getattr(record, field) is not None and getattr(record, field) > 0 for field in TIMES)  # type: ignore[misc]
         for record in caplog.records
@@ -54,7 +54,7 @@ def test_a_lock_and_its_end(
 ) -> None:
     monkeypatch.setattr(
         sa_doclock.core.instrumentation, "CONTENDED", math.inf
-    )  # however slow the machine is
+    )  # however slow the machine
     session.get_one_entity(Order, 1, ForUpdate)
     session.commit()
     session.get_one_entity(Voucher, (2024, 1), ForUpdate | NoWait)
@@ -95,7 +95,7 @@ def test_only_contended_ones_where_debugging_is_off(
     caplog.set_level(logging.INFO, "sa_doclock")
     monkeypatch.setattr(
         sa_doclock.core.instrumentation, "CONTENDED", math.inf
-    )  # however slow the machine is
+    )  # however slow the machine
     session.get_one_entity(Order, 1, ForUpdate)
     session.rollback()
     monkeypatch.setattr(sa_doclock.core.instrumentation, "CONTENDED", 0)
@@ -185,7 +185,7 @@ def test_a_misuse_is_none(session: Session, caplog: pytest.LogCaptureFixture) ->
 
 @pytest.mark.read_committed
 @pytest.mark.usefixtures("all_levels")
-@pytest.mark.not_databases("sqlite")  # the file's lock is one
+@pytest.mark.not_databases("sqlite")  # there is one lock per file
 def test_a_deadlock(
     alice: Actor[Session], bob: Actor[Session], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -288,7 +288,7 @@ def test_a_level_of_its_own_counts(session: Session, caplog: pytest.LogCaptureFi
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Note what is put together to be reported."""
+    """Record the reports that are put together."""
     noted: list[str] = []
 
     def noting(target: Any, name: str) -> None:

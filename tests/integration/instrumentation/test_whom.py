@@ -1,4 +1,4 @@
-"""Targets of a listener: a class, a subclass, a maker, one session, the one in an async one."""
+"""Targets of a listener: a class, a subclass, a factory, a session, one inside an async session."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ForUpdate = LockOptions.ForUpdate
 
 
 class Special(LockingSession):
-    """An application's own."""
+    """An application's subclass."""
 
 
 class MoreSpecial(Special):
-    """And a subclass of it."""
+    """A subclass of that subclass."""
 
 
 def use(session: Session) -> None:
@@ -50,7 +50,7 @@ def test_the_class_is_notified_of_all(engine: sa.Engine) -> None:
             use(make(bind=engine))
     assert heard.names == (3, 0, 3)
     use(LockingSession(engine))
-    assert heard.names == (3, 0, 3)  # event.remove()
+    assert heard.names == (3, 0, 3)  # after event.remove()
 
 
 @pytest.mark.databases("sqlite")
@@ -197,7 +197,7 @@ def test_the_events_of_sqlalchemy_are_reported_as_ever(
         "after_transaction_end",
         "after_commit",
         "after_transaction_end",
-    ]  # the flush has one of its own
+    ]  # the flush has its own
 
 
 # --------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[str], list[Any]]
 
 
 def here() -> str:
-    """Return the line of the caller, as a warning writes it."""
+    """Return the caller's line, formatted as in a warning."""
     frame = inspect.currentframe()
     assert frame is not None
     assert frame.f_back is not None
@@ -302,7 +302,7 @@ def test_one_thread_for_all(engine: sa.Engine, log: Callable[[str], list[Any]]) 
 
 @pytest.fixture
 def watcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[held_warnings._Watcher]:
-    """Have one whose thread has not been started yet, and is not counted by other tests."""
+    """Make a watcher whose thread has not started, independent of other tests."""
     watcher = held_warnings._Watcher()
     monkeypatch.setattr(held_warnings, "_watcher", watcher)
     yield watcher

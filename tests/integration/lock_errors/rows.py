@@ -1,7 +1,8 @@
-"""The tables of docs/errors.md: an error, what it leaves of the transaction, what to do.
+"""The tables of docs/errors.md: an error, the remaining state of the transaction, the remedy.
 
-Each row is a test of this folder, on a real server: tests/integration/lock_errors/test_lock_errors.py makes the error
-in the situation that the row names, and looks.  SQL Server's rows are test_mssql.py.
+Each row is a test of this folder, on a real server:
+tests/integration/lock_errors/test_lock_errors.py causes the error in the row's situation, and
+checks the row.  SQL Server's rows are tested in test_mssql.py.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from sa_doclock import (
 
 
 class Next(enum.Enum):
-    """The result of a statement that is sent after the one that has failed."""
+    """The result of the next statement after a failed one."""
 
-    SAME = enum.auto()  # runs in the same transaction: what was written and locked is there
-    REFUSED = enum.auto()  # by the server, and what was locked is free
-    NEW = enum.auto()  # runs in a new transaction: what was written is lost
+    SAME = enum.auto()  # runs in the same transaction: its writes and locks are intact
+    REFUSED = enum.auto()  # by the server; the locks are released
+    NEW = enum.auto()  # runs in a new transaction: the writes are lost
 
 
 class Left(enum.Enum):
-    """The rest of the transaction that the server has kept, in words and as the tests find it."""
+    """The rest of the transaction that the server keeps, in words and as the tests find it."""
 
     REST = "all but this statement"
     ABORTED = "aborted"
@@ -39,17 +40,17 @@ class Left(enum.Enum):
 
     @property
     def next_statement(self) -> Next:
-        """The server's reaction to the next statement, if no savepoint was set."""
+        """The server's reaction to the next statement, without a savepoint."""
         return {Left.ABORTED: Next.REFUSED, Left.GONE: Next.NEW}.get(self, Next.SAME)
 
     @property
     def savepoint_helps(self) -> bool:
-        """Return whether the rollback to a savepoint brings back what was before it."""
+        """Return whether a rollback to the savepoint restores the state before it."""
         return self is not Left.GONE
 
 
 class Where(enum.Enum):
-    """The action of the program that fails."""
+    """The program's action that fails."""
 
     LOCK = "lock"
     STATEMENT = "statement"
@@ -58,13 +59,13 @@ class Where(enum.Enum):
 
 
 class Do(NamedTuple):
-    """The advice for the program, or for somebody else."""
+    """The advice for the program or its operator."""
 
     words: str
     retryable: bool
 
 
-RETRY = Do("", retryable=True)  # what the first table of the page says of the error
+RETRY = Do("", retryable=True)  # as in the page's first table
 LIMIT = Do("try again later; it is a limit for whole statements", retryable=True)
 PRIMARY = Do("lock on the primary, or read with SnapshotRead", retryable=False)
 CHANGE = Do("change the statement: the entity alone, EXISTS in place of a join", retryable=False)
@@ -74,8 +75,6 @@ WRITES = (STATEMENT, FLUSH)
 
 
 class Row(NamedTuple):
-    """One row."""
-
     number: int | str
     name: str
     error: type[DocLockError]
@@ -84,7 +83,7 @@ class Row(NamedTuple):
     where: tuple[Where, ...]
     left: Left
     do: Do
-    columns: tuple[str, ...] = ()  # of the test matrix; none: all of the database
+    columns: tuple[str, ...] = ()  # of the test matrix; empty: all columns of the database
 
 
 POSTGRESQL = (
@@ -586,7 +585,7 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
 
 
 def table(database: str) -> Iterator[str]:
-    """The lines of the table of one database."""
+    """The lines of one database's table."""
     heads = ["Number", "Error", "When", "From a", "What is left of the transaction", "What to do"]
     heads += ["[Evidence](mssql.md#evidence)"] if database == "mssql" else []
     yield _line(heads)

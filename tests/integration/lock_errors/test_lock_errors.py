@@ -1,4 +1,4 @@
-"""A scene for a lock that is not granted."""
+"""Each error of docs/errors.md on a real server: the remaining transaction, and the remedy."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ Own = Literal["written", "locked", "read"]
 WRITTEN = 99
 """The value that the transaction writes before the lock fails."""
 
-# So that a lock may come after a read.
+# Allows a lock after a read.
 _READ_COMMITTED = {"isolation_level": "READ COMMITTED"}
 _LEVEL = {"mysql": _READ_COMMITTED, "mariadb": _READ_COMMITTED}
 
 
 class Scene:
-    """Actors with sessions of their own kinds, on one database."""
+    """Actors with separate sessions, on one database."""
 
     def __init__(self, database: Database, make_engine: Callable[..., sa.Engine]) -> None:
         self.database = database
@@ -73,29 +73,29 @@ class Scene:
             self.stack.close()
 
     def actor(self, name: str, engine: sa.Engine | None = None) -> Actor[Session]:
-        """Bring an actor on, on this engine or on the one of everybody else."""
+        """Add an actor, on this engine or on the shared engine."""
         engine = engine or self._engine
         self._cast.append(Actor(name, lambda: LockingSession(engine), self.database))
         return self._cast[-1]
 
     def victim(self, **options: Any) -> Actor[Session]:
-        """Bring an actor on whose connection is his own, to be set as the situation needs it."""
+        """Add an actor with a separate connection, which the situation can configure."""
         return self.actor("victim", self._make_engine(**self._level | options))
 
     def holder(self) -> Actor[Session]:
-        """Bring an actor on who holds order 1 and has written it."""
+        """Add an actor who holds order 1 and has written it."""
         actor = self.actor("holder")
         actor.does(attempt(Where.LOCK, 1))
         actor.does(attempt(Where.FLUSH, 1))
         return actor
 
     def is_held(self, number: int) -> bool:
-        """Return whether somebody holds this voucher."""
+        """Return whether another session holds this voucher."""
         with LockingSession(self._engine) as looker:
             return finds_held(Voucher, (2024, number))(looker)
 
     def runs(self, statement: sa.Executable) -> None:
-        """Let somebody else do this, and commit."""
+        """Let another session do this, and commit."""
         with self._engine.begin() as connection:
             connection.execute(statement)
 
@@ -105,8 +105,8 @@ def begins(
 ) -> Step:
     """Make the step that opens a transaction in which a lock can fail.
 
-    :param own: what it does with this voucher before.
-    :param order: an order that it locks as well.
+    :param own: its earlier action on this voucher.
+    :param order: an order that it also locks.
     """
 
     def step(session: Session) -> None:
@@ -114,7 +114,7 @@ def begins(
         info = session.info
         info["raw"] = session.connection().connection.dbapi_connection
         info["number"], info["own"] = number, own
-        if session.get_bind().dialect.name == "sqlite":  # who writes there holds the file
+        if session.get_bind().dialect.name == "sqlite":  # a writer holds the file
             session.connection().exec_driver_sql("BEGIN")
             info["own"] = "read"
         mine = sa.and_(Voucher.year == 2024, Voucher.number == number)
@@ -133,7 +133,7 @@ def begins(
 
 
 def attempt(where: Where, ident: int, **how: Any) -> Step:
-    """Make the step that wants this order, by a lock or by a write."""
+    """Make the step that requests this order, by a lock or by a write."""
 
     def step(session: Session) -> None:
         if where is Where.COMMIT:
@@ -150,7 +150,7 @@ def attempt(where: Where, ident: int, **how: Any) -> Step:
 
 
 def sets(statement: str) -> Step:
-    """Make the step that sets a limit of the connection, past the session."""
+    """Make the step that sets a limit of the connection, without the session."""
 
     def step(session: Session) -> None:
         cursor = session.info["raw"].cursor()
@@ -161,7 +161,7 @@ def sets(statement: str) -> Step:
 
 
 def look(session: Session) -> Next | None:
-    """Send one more statement, past the session; None where its answer tells nothing."""
+    """Send one more statement without the session; return None if its answer is inconclusive."""
     raw, number = session.info["raw"], session.info["number"]
     if session.get_bind().dialect.name == "sqlite":
         return Next.SAME if raw.in_transaction else Next.NEW
@@ -179,7 +179,7 @@ def look(session: Session) -> Next | None:
 
 
 def rolls_back_to_savepoint(session: Session) -> BaseException | None:
-    """Go back to where ``begins()`` has set the savepoint; return what that has met."""
+    """Roll back to the savepoint of ``begins()``; return the outcome."""
     try:
         session.info["savepoint"].rollback()
     except DBAPIError as error:
@@ -203,7 +203,7 @@ class Failed(NamedTuple):
 
 
 class _Keyless:
-    """A class that believes in a primary key which its table does not have."""
+    """A class with a primary key that its table lacks."""
 
 
 _key = sa.Column("code", sa.String(20), primary_key=True)
@@ -224,7 +224,7 @@ SITUATIONS: dict[str, Situation] = {}
 
 
 def situation(name: str) -> Callable[[Situation], Situation]:
-    """Give the situation its name in rows.py."""
+    """Register the situation under its name in rows.py."""
 
     def register(made: Situation) -> Situation:
         SITUATIONS[name] = made
@@ -234,7 +234,6 @@ def situation(name: str) -> Callable[[Situation], Situation]:
 
 
 def fails(victim: Victim, step: Callable[[Session], Any]) -> Failed:
-    """Let the step fail."""
     error = victim.starts(step).exception()
     assert error is not None, "it was granted"
     return Failed(victim, error)
@@ -346,7 +345,7 @@ def _changed(scene: Scene, where: Where, savepoint: bool) -> Failed:
 
 def _skip_lenient(scene: Scene) -> None:
     with scene.database.observer().connect() as connection:
-        asked = "SHOW VARIABLES LIKE 'innodb_snapshot_isolation'"  # before 10.6.18 there is none
+        asked = "SHOW VARIABLES LIKE 'innodb_snapshot_isolation'"  # none before 10.6.18
         if [*connection.exec_driver_sql(asked)] != [("innodb_snapshot_isolation", "ON")]:
             pytest.skip("innodb_snapshot_isolation is off, as before MariaDB 11.6.2")
 
@@ -402,7 +401,7 @@ def _not_serializable(scene: Scene, where: Where, savepoint: bool) -> Failed:
 @situation("read-only transaction")
 def _read_only_transaction(scene: Scene, where: Where, savepoint: bool) -> Failed:
     victim = scene.victim()
-    if scene.database.name == "postgresql":  # which allows it in mid-transaction
+    if scene.database.name == "postgresql":  # it allows this within a transaction
         victim.does(begins(savepoint=savepoint))
         victim.does(sets("SET TRANSACTION READ ONLY"))
     else:
@@ -442,7 +441,7 @@ def _drop(scene: Scene, table: str) -> None:
 
 @contextmanager
 def _of_a_clerk(scene: Scene) -> Iterator[sa.Engine]:
-    """Connect as somebody whom ``read_only`` stops, which it does not do to administrators."""
+    """Connect as a user whom ``read_only`` stops; it does not stop administrators."""
     url = sa.make_url(scene.database.url)
     with scene.database.observer().connect() as connection:
         for statement in (
@@ -526,7 +525,7 @@ def scene(documents: Database, make_engine: Callable[..., sa.Engine]) -> Iterato
 
 
 def cases(database: str, column: str) -> pytest.MarkDecorator:
-    """Run the test for each row of this column, each way to meet it, with a savepoint and without."""
+    """Run the test for each row of this column and each cause, with and without a savepoint."""
     found = [
         pytest.param(row, where, savepoint, id=f"{row.number} {row.situation}, {where.value}{at}")
         for row in ROWS[database]
@@ -539,7 +538,7 @@ def cases(database: str, column: str) -> pytest.MarkDecorator:
 def _ways(row: Row) -> Iterator[tuple[Where, bool, str]]:
     for where in row.where:
         yield where, False, ""
-    # The server does not care what has failed; a COMMIT has no savepoints.
+    # The error does not depend on the failed action; a COMMIT has no savepoints.
     if row.where[0] is not Where.COMMIT:
         yield row.where[0], True, ", in a savepoint"
 
@@ -576,7 +575,7 @@ def test_sqlite_journal(scene: Scene, row: Row, where: Where, savepoint: bool) -
 
 
 def check(scene: Scene, row: Row, where: Where, savepoint: bool) -> None:
-    """Make the error, and see what the row says of it."""
+    """Cause the error, and compare it with the row."""
     victim, error, winner = SITUATIONS[row.situation](scene, where, savepoint)
     assert type(error) is row.error
     assert isinstance(error, DocLockError)
@@ -602,12 +601,12 @@ def check(scene: Scene, row: Row, where: Where, savepoint: bool) -> None:
 
 
 def left_by(row: Row, where: Where) -> Next:
-    """Return the next statement's result; Session itself rolls back when a flush has failed."""
+    """Return the next statement's result; Session itself rolls back when a flush fails."""
     return Next.NEW if where in (Where.FLUSH, Where.COMMIT) else row.left.next_statement
 
 
 def assert_left(scene: Scene, victim: Victim, expected: Next, *, savepoint: bool = False) -> None:
-    """Look whether the next statement sees what was written, and another what was locked."""
+    """Assert that the next statement sees the earlier writes, and another session the locks."""
     info = victim.does(lambda session: session.info)
     found = victim.does(look)
     assert found is expected or found is None
@@ -624,16 +623,16 @@ def strategy_of(session: Session) -> LockStrategy:
 
 
 def refuses(session: Session) -> bool:
-    """Return whether the session lets nothing more through."""
+    """Return whether the session refuses everything."""
     try:
         session.scalars(sa.select(Voucher.total)).all()
-    except InvalidRequestError:  # PendingRollbackError is one
+    except InvalidRequestError:  # PendingRollbackError is a subclass
         return True
     return False
 
 
 def numbers_of(error: BaseException | None, strategy: LockStrategy) -> set[Any]:
-    """The server's numbers: of the driver's errors that have led to this one."""
+    """Return the server's error numbers along the chain of driver errors."""
     found = set()
     while error is not None:
         found.add(strategy.errors.native_code(error))
@@ -648,7 +647,7 @@ def numbers_of(error: BaseException | None, strategy: LockStrategy) -> set[Any]:
 @pytest.mark.parametrize("name", ROWS)
 def test_every_number_of_a_database_has_its_rows(name: str) -> None:
     strategy = strategy_classes()[name]
-    # An error of a pooler in between is no situation of the server: tests/integration/poolers has it.
+    # A pooler's own error is not a situation of the server: see tests/integration/poolers.
     assert {row.number: row.error for row in ROWS[name]} == {
         number: found.error or found.in_lock
         for number, found in strategy.errors.codes.items()
@@ -709,7 +708,7 @@ def test_kill_query(scene: Scene) -> None:
 
 @pytest.fixture
 def scripted() -> Iterator[tuple[LockingSession, Script]]:
-    """Open a session on a scripted server, in a transaction that has read something."""
+    """Open a session on a scripted server, in a transaction that has read a row."""
     with serving("mssql") as (engine, script), LockingSession(engine) as session:
         session.begin()
         session.get(Customer, 1)
@@ -749,20 +748,20 @@ def test_mssql(
         inner.rollback()
         assert not refuses_mssql(session)
     elif inner is not None:
-        with suppress(row.error):  # there is no savepoint any more
+        with suppress(row.error):  # the savepoint no longer exists
             inner.rollback()
         assert refuses_mssql(session)
     session.rollback()
-    session.begin()  # as the fixture gives it
+    session.begin()  # as the fixture provides it
     session.get(Customer, 1)
     assert not refuses_mssql(session)
 
 
 def refuses_mssql(session: LockingSession) -> bool:
-    """Return whether the session lets nothing more through."""
+    """Return whether the session refuses everything."""
     try:
         session.scalars(select(Customer.name)).all()
-    except InvalidRequestError:  # PendingRollbackError is one
+    except InvalidRequestError:  # PendingRollbackError is a subclass
         return True
     return False
 

@@ -1,4 +1,4 @@
-"""Orders enough to put them in order."""
+"""Enough orders to sort."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Run = Callable[..., list[Any]]
 
 @pytest.fixture
 def twenty(elsewhere: Run) -> range:
-    """Have orders, vouchers and leases 1 to 20; return the numbers."""
-    new = range(20, 2, -1)  # so they lie in PostgreSQL's table
+    """Insert orders, vouchers and leases up to number 20; return the numbers."""
+    new = range(20, 2, -1)  # PostgreSQL stores the rows in this order
     leases = [{"id": ident, "kind": "lease", "total": ident} for ident in new]
     tables = Base.metadata.tables
     elsewhere(

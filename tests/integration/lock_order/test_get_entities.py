@@ -1,4 +1,4 @@
-"""get_entities: each document once, in ascending key order, those that there are not left out."""
+"""get_entities: each document once, in ascending key order; missing documents are left out."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_options_are_honoured_for_those_that_are_held(engine: sa.Engine, session
 
 @pytest.mark.read_committed
 def test_one_statement_locks_them_all(engine: sa.Engine, session: Session, twenty: range) -> None:
-    session.get_entities(Order, [1], ForUpdate)  # asks once how the table is stored
+    session.get_entities(Order, [1], ForUpdate)  # queries once how the table is stored
     session.rollback()
     with recorded(engine) as statements:
         session.get_entities(Order, twenty, ForUpdate)
@@ -254,7 +254,7 @@ def test_a_join_that_would_be_locked_along_is_refused(
     with recorded(engine) as statements, pytest.raises(LockNotSupported, match="joinedload"):
         session.get_entities(Order, [1, 2], ForUpdate, options=joined)
     assert statements == []
-    assert len(session.get_entities(Order, [1, 2], options=joined)) == 2  # a plain read may
+    assert len(session.get_entities(Order, [1, 2], options=joined)) == 2  # allowed for a plain read
 
 
 # --------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_what_it_has_opened_is_rolled_back(session: Session, other: Session) -> 
     assert len(session.get_entities(Order, [1, 2], ForUpdate | NoWait)) == 2
 
 
-@pytest.mark.not_databases("sqlite")  # who holds one document there holds the file
+@pytest.mark.not_databases("sqlite")  # the holder of a document holds the file
 @pytest.mark.read_committed
 def test_a_callers_transaction_does_nothing_more(session: Session, other: Session) -> None:
     other.get_one_entity(Order, 2, ForUpdate)

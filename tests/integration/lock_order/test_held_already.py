@@ -1,4 +1,4 @@
-"""get_entities, where some of the documents are held already."""
+"""get_entities, if some of the documents are held already."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_upgrade_is_refused_before_anything_is_sent(
     with recorded(engine) as statements, pytest.raises(LockUpgradeRefused, match="Order rows"):
         session.get_entities(Order, [1, 2], ForUpdate)
     assert statements == []
-    assert session.get_one_entity(Order, 2).total == 5  # the transaction lives on
+    assert session.get_one_entity(Order, 2).total == 5  # the transaction continues
 
 
 @pytest.mark.read_committed

@@ -1,4 +1,4 @@
-"""Keys of many documents: enums, compared by hash, other ones than the primary key of the table."""
+"""Keys of many documents: enums, compared by hash, or different from the table's primary key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ForUpdate = LockOptions.ForUpdate
 
 
 class Season(enum.Enum):
-    """Declared in another order than that of the names and that of the values."""
+    """The declared order differs from the order of names and of values."""
 
     winter = "a"
     autumn = "d"
@@ -35,7 +35,7 @@ class Base(DeclarativeBase):
 
 
 class Sale(Base):
-    """Stored by name: on PostgreSQL and MySQL as their own type, whose order is the declared one."""
+    """Stored by name: on PostgreSQL and MySQL in a native type, sorted as declared."""
 
     __tablename__ = "enum_sale"
     season: Mapped[Season] = mapped_column(sa.Enum(Season), primary_key=True)
@@ -59,7 +59,7 @@ class Stock(Base):
 
 
 class Market(Base):
-    """A class whose town is the same in upper case to MySQL and MariaDB."""
+    """A class whose town MySQL and MariaDB compare case-insensitively."""
 
     __tablename__ = "enum_market"
     town: Mapped[str] = mapped_column(sa.String(10), primary_key=True)
@@ -209,7 +209,7 @@ def _mapped(table: sa.Table) -> Any:
 _by_constraint = _table("lo_constraint", sa.UniqueConstraint("code", name="lo_constraint_code"))
 _by_index = _table("lo_index", sa.Index("lo_index_code", "code", unique=True))
 _unnamed = _table("lo_unnamed", sa.UniqueConstraint("code"))
-# The program's Table says another primary key than the database has.
+# The program's Table declares another primary key than the database has.
 _keyless = sa.Table("lo_keyless", _metadata, sa.Column("code", sa.String(20), nullable=False))
 _believed = sa.Table(
     "lo_keyless", sa.MetaData(), sa.Column("code", sa.String(20), primary_key=True)

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.quick
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = LockingSession
 
-#: A ticket is locked before an order, an order before a contract.
+#: The order: tickets, then orders, then contracts.
 ORDER = (Ticket, Order, Contract)
 
 
@@ -84,7 +84,7 @@ def test_against_the_order_is_refused_before_anything_is_sent(
         caught.value
     )
     assert list(session.held_locks) == [(Order, (1,))]
-    order.total = 31  # the transaction lives on
+    order.total = 31  # the transaction continues
     session.get_one_entity(Contract, 1, ForUpdate)
     session.save_changes()
     assert session.get_one(Order, 1).total == 31
@@ -146,7 +146,7 @@ def test_a_class_that_is_not_named_has_any_place(session: Session) -> None:
     session.get_one_entity(Account, 1, ForUpdate)
     session.get_one_entity(Contract, 1, ForUpdate)
     session.get_one_entity(Voucher, (2024, 2), ForUpdate)
-    with pytest.raises(LockOrderViolation):  # what was locked in between makes no difference
+    with pytest.raises(LockOrderViolation):  # locks in between make no difference
         session.get_entity(Order, 1, ForUpdate)
 
 

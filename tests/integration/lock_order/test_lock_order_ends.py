@@ -1,4 +1,4 @@
-"""The order of locking starts anew with the next transaction, or at a savepoint."""
+"""The lock order starts anew with the next transaction, or at a savepoint."""
 
 from __future__ import annotations
 

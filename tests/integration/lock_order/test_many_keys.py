@@ -1,4 +1,4 @@
-"""More keys than one statement takes: several statements, in the same order, one answer."""
+"""More keys than fit in one statement: several statements, in the same order, one result."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def backwards(session: Session) -> list[Order]:
 
 @pytest.fixture
 def three_a_statement(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no statement have more than three keys, or one key of two columns."""
+    """Limit each statement to three keys, or one key of two columns."""
     monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", MaxParameters(3))
 
 
 @pytest.mark.usefixtures("three_a_statement")
 def test_all_are_found_in_order(engine: sa.Engine, session: Session, twenty: range) -> None:
-    assert len(backwards(session)) == 20  # has asked how the table is stored
+    assert len(backwards(session)) == 20  # queries how the table is stored
     session.rollback()
     with recorded(engine) as statements:
         found = session.get_entities(Order, [*reversed(twenty), 99, 21], ForUpdate)
     assert [order.id for order in found] == list(twenty)
     assert list(session.held_locks) == [(Order, (ident,)) for ident in twenty]
     asked = [text for text in statements if "lk_order.total" in text]
-    assert len(asked) >= 8  # 22 keys by 3; PostgreSQL asks once more for the two missing ones
+    assert len(asked) >= 8  # 22 keys by 3; PostgreSQL queries the two missing ones again
 
 
 @pytest.mark.usefixtures("three_a_statement")
@@ -98,12 +98,12 @@ def test_a_failure_in_the_last_statement_gives_all_back(session: Session, other:
     assert not finds_held(Order, 1)(other)
 
 
-@pytest.mark.not_databases("sqlite")  # the file's lock is one
+@pytest.mark.not_databases("sqlite")  # there is one lock per file
 @pytest.mark.parametrize("entity", [Order, Voucher])
 def test_those_not_asked_for_are_left_alone_however_many_are_asked_for(
     engine: sa.Engine, session: Session, other: Session, entity: type[Any]
 ) -> None:
-    # 1,000 is where MariaDB makes a subquery of a list.
+    # MariaDB turns a list of 1,000 into a subquery.
     numbers = range(3, 2_500)
     if entity is Order:
         rows = [{"id": number, "total": 0, "remark": ""} for number in numbers]
@@ -141,12 +141,12 @@ def test_33_000_keys(engine: sa.Engine, session: Session) -> None:
 # A set of more rows than one statement takes keys: the same rows, in the same order, all locked.
 
 _LIMIT = 6
-_NO_LEASE = 2  # a contract and no more
+_NO_LEASE = 2  # a contract that is not a lease
 
 
 @pytest.fixture
 def few_parameters(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let a set have three keys a statement; return the numbers of parameters that were sent."""
+    """Let a set have three keys per statement; return the numbers of parameters sent."""
     monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", MaxParameters(_LIMIT))
     sent: list[int] = []
 
@@ -160,7 +160,7 @@ def few_parameters(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[i
 
 @pytest.fixture
 def lines(twenty: range, elsewhere: Run) -> list[int]:
-    """Have two lines of each order; return their orders by the number of the line."""
+    """Insert two lines for each order; return their orders by the number of the line."""
     orders = [*twenty, *reversed(twenty)]
     rows = [
         {"id": 100 + number, "order_id": order, "name": "x", "value": number}

@@ -1,4 +1,4 @@
-"""In what order get_entities takes its locks: who waits for one holds nothing that comes after."""
+"""The order in which get_entities takes its locks: a waiter holds no later document."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Session = Actor[LockingSession]
 def locks_all(
     entity: type[Any], keys: Sequence[Any], lock: LockOptions = ForUpdate, **how: Any
 ) -> Callable[[LockingSession], list[Any]]:
-    """Make the step that locks these; it returns them."""
+    """Make the step that locks these documents, and returns them."""
 
     def step(session: LockingSession) -> list[Any]:
         return session.get_entities(entity, keys, lock, **how)
@@ -64,7 +64,7 @@ def test_who_waits_for_the_first_does_not_hold_the_second(
     assert carol.does(finds_held(entity, first)) is carol.does(finds_held(entity, second)) is True
 
 
-@pytest.mark.not_databases("mssql")  # where SharedRead is a snapshot, which waits for nobody
+@pytest.mark.not_databases("mssql")  # there SharedRead is a snapshot that does not wait
 @each_kind
 def test_nor_does_a_reader(
     alice: Session,
@@ -130,7 +130,7 @@ def test_those_not_asked_for_are_neither_waited_for_nor_locked(
     entity: type[Any],
     count: int,
 ) -> None:
-    # However many of the table's rows are asked for, and whatever plan the server has for that.
+    # Whatever share of the table's rows is requested, and whatever the server's plan.
     def key(number: int) -> Any:
         return (2025 if number > 2 else 2024, number) if entity is Voucher else number
 
@@ -151,7 +151,7 @@ def test_missing_ones_lock_nothing(
     for missing in (99, 0):
         session.get_entities(Order, [2, missing, 1], ForUpdate)
         other.add(Order(id=missing, total=0))
-        other.commit()  # nobody keeps it out
+        other.commit()  # nothing blocks it
         other.delete(other.get_one_entity(Order, missing, ForUpdate))
         other.commit()
         session.rollback()
@@ -235,7 +235,7 @@ def test_of_two_tables_too(alice: Session, bob: Session, carol: Session) -> None
 
 
 def test_one_that_was_added_while_another_was_waited_for(alice: Session, bob: Session) -> None:
-    # A row that was not there when the statement began: found or not, never found unlocked.
+    # A row inserted after the statement began is found locked, or not found.
     def add(session: LockingSession) -> None:
         session.get_one_entity(Voucher, (2024, 1), ForUpdate)
         session.add(Voucher(year=2024, number=3, total=9))

@@ -1,4 +1,4 @@
-"""Many who lock the same documents, each in an order of his own: with get_entities, no deadlock."""
+"""Many sessions lock the same documents in different orders: get_entities avoids deadlocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Factory = sessionmaker[LockingSession]
 
 @pytest.fixture
 def read_committed() -> dict[str, Any]:
-    """A pool with a connection for each of them, who waits as long as it takes."""
+    """Make a pool with a connection for each session, and without a limit on waits."""
     return {"pool_size": THREADS}
 
 
@@ -37,7 +37,7 @@ def keys_of(entity: type[Any], numbers: range) -> list[Any]:
 def together(
     work: Callable[[random.Random], None], threads: int = THREADS
 ) -> list[BaseException | None]:
-    """Let all threads do this at the same time; return how each has failed."""
+    """Run all threads at the same time; return the error of each."""
     start = threading.Barrier(threads)
 
     def run(number: int) -> None:
@@ -107,7 +107,7 @@ def test_nor_with_other_documents_each(
     )
 
 
-@pytest.mark.not_databases("sqlite")  # the file's lock is one
+@pytest.mark.not_databases("sqlite")  # there is one lock per file
 @pytest.mark.read_committed
 def test_one_by_one_they_deadlock(session_factory: Factory, twenty: range) -> None:
     found: list[BaseException] = []

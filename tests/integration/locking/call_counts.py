@@ -1,9 +1,9 @@
-"""Counts the calls of functions of sa_doclock on the way of a lock, warm.
+"""Counts the calls of sa_doclock's functions that a lock makes, warm.
 
-Run as ``python -m tests.integration.locking.call_counts [URL]``, in a separate process: where other tests have
-declared documents, every flush is looked at.  The URL is that of a server; else SQLite is counted.
-It prints the calls of each way as JSON, in their order, each as ``file:function``, indented by its
-depth.
+Run as ``python -m tests.integration.locking.call_counts [URL]``, in a separate process: after other
+tests have declared documents, the guard inspects every flush.  The URL is a server's; without it
+SQLite is counted.  Prints the calls of each way as JSON, in order, each as ``file:function``,
+indented by depth.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Item(Base):
 
 
 def calls_of(function: Callable[[], Any]) -> list[str]:
-    """Return the calls of ours that this function makes, without those of a garbage collection."""
+    """Return the calls of our functions that this function makes, without garbage collection."""
     calls: list[str] = []
     depth = 0
 
@@ -104,16 +104,16 @@ def operate(make: Callable[[], LockingSession]) -> None:
 
 
 def use(make: Callable[[], LockingSession], way: Callable[[LockingSession], None]) -> list[str]:
-    """Return the calls of one lock, in a separate session, whose transaction has begun."""
+    """Return the calls of one lock, in a separate session whose transaction has begun."""
     with make() as session:
-        session.begin()  # what a session keeps for its locks is made here, and counted with it
+        session.begin()  # creates the session's lock state, and counts it
         calls = calls_of(lambda: way(session))
         session.rollback()
     return calls
 
 
 def save(make: Callable[[], LockingSession]) -> list[str]:
-    """Return the calls of the save_changes() of a document with one changed item."""
+    """Return the calls of save_changes() for a document with one changed item."""
     with make() as session:
         bill = session.get_one_entity(Bill, 1, ForUpdate)
         bill.items[0].value += 1

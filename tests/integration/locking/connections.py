@@ -1,4 +1,4 @@
-"""The settings of a connection, asked of the connection itself; and a clock for hold_limit."""
+"""The settings of a connection, queried on that connection; and a clock for hold_limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 # --------------------------------------------------------------------------------------------------
 # The settings of a connection, asked of the connection itself.
 
-#: How long the connection waits for a lock, and whatever else could limit its statements.
+#: How long the connection waits for a lock, and its other limits on statements.
 _PATIENCE: Mapping[str, str] = {
     "postgresql": "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')",
     "mysql": "SELECT @@innodb_lock_wait_timeout, @@lock_wait_timeout, @@max_execution_time",
@@ -25,7 +25,7 @@ _PATIENCE: Mapping[str, str] = {
     "sqlite": "PRAGMA busy_timeout",
 }
 
-#: The isolation level, and whether it may write.
+#: The isolation level, and whether the transaction may write.
 _ISOLATION: Mapping[str, str] = {
     "postgresql": """
         SELECT current_setting('transaction_isolation'), current_setting('transaction_read_only'),
@@ -48,17 +48,17 @@ _SET_PATIENCE: Mapping[str, str] = {
 
 
 def patience_of(connection: sa.Connection) -> list[Any]:
-    """Ask the connection how long it waits."""
+    """Query how long the connection waits."""
     return list(connection.exec_driver_sql(_PATIENCE[_name_of(connection)]).one())
 
 
 def isolation_of(connection: sa.Connection) -> list[Any]:
-    """Ask the connection for its isolation level, that of the transaction and the default."""
+    """Query the isolation level of the transaction, and the connection's default."""
     return list(connection.exec_driver_sql(_ISOLATION[_name_of(connection)]).one())
 
 
 def set_patience(engine: sa.Engine, seconds: int) -> None:
-    """Give every new connection its own limit, which is the server's no more."""
+    """Give every new connection its own limit, different from the server's."""
 
     def connected(connection: Any, _: object) -> None:
         cursor = connection.cursor()
@@ -76,12 +76,12 @@ def _name_of(bind: sa.Engine | sa.Connection) -> str:
 # --------------------------------------------------------------------------------------------------
 # A clock that can be put forward, and the limits of servers, for the tests of hold_limit.
 
-#: Long enough for every step of a test; the clock is put forward past it.
+#: Long enough for every step of a test; the tests advance the clock past it.
 LONG = 600
 
 
 class Clock:
-    """The clock by which a session knows how long it has held its locks."""
+    """The clock by which a session measures how long it has held its locks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._ahead = 0.0
@@ -94,7 +94,7 @@ class Clock:
         self._ahead += seconds
 
 
-#: The limits of a connection, in seconds or as the server writes them.
+#: The limits of a connection, in seconds or as the server formats them.
 LIMITS = {
     "postgresql": "SELECT current_setting('idle_in_transaction_session_timeout'), "
     "current_setting('transaction_timeout', true)",
@@ -103,7 +103,7 @@ LIMITS = {
 }
 DEFAULTS = {"postgresql": ("0", "0"), "mysql": (28800,), "mariadb": (0,)}
 LIMITED = {"postgresql": ("10min", "10min"), "mysql": (LONG,), "mariadb": (LONG,)}
-#: Where the limit is sent in front of the lock, for whose wait transaction_timeout would count.
+#: The limit is sent before the lock here; transaction_timeout would include the wait for it.
 LIMITED_BEFORE = {**LIMITED, "postgresql": ("10min", "0")}
 
 
@@ -117,9 +117,9 @@ def limits_of(bind: sa.Engine | Session, database: str) -> tuple[object, ...]:
 
 
 def known(limits: sa.Row[Any], dialect: sa.Dialect) -> tuple[object, ...]:
-    """Return the limits; what equals any text for transaction_timeout, where it is not set.
+    """Return the limits; an unset transaction_timeout becomes an object equal to any string.
 
-    It came with PostgreSQL 17, and sa_doclock sets it with psycopg 3 alone.
+    PostgreSQL 17 introduced it, and sa_doclock sets it only with psycopg 3.
     """
     first, others = limits[0], limits[1:]
     missing = None in others or (

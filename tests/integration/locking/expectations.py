@@ -1,4 +1,4 @@
-"""The kinds of mapping that a header can have, and differences between databases that are right."""
+"""The kinds of mapping that a header can have, and expected differences between databases."""
 
 from __future__ import annotations
 
@@ -41,12 +41,11 @@ class Kind(NamedTuple):
 
     @property
     def table(self) -> sa.Table:
-        """The table of the header row."""
         root = Contract if self.entity is Lease else self.entity
         return Base.metadata.tables[root.__tablename__]
 
     def write_total(self, total: int) -> sa.Update:
-        """Make the UPDATE that anyone could send who knows nothing of the ORM."""
+        """Return an UPDATE as a client without the ORM would send it."""
         row = self.table.primary_key.columns
         values = self.ident if isinstance(self.ident, tuple) else (self.ident,)
         this = (column == value for column, value in zip(row, values, strict=True))
@@ -74,7 +73,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Meeting(enum.Enum):
-    """The behaviour of the second of two that meet at a document."""
+    """The behaviour of the second of two transactions that use a document."""
 
     GOES_ON = enum.auto()
     WAITS = enum.auto()
@@ -83,17 +82,18 @@ class Meeting(enum.Enum):
 
 GOES_ON, WAITS, WAITS_AT_COMMIT = Meeting
 
-#: A SharedRead comes to a document that another is changing.  Row versions show it as it was.
+#: A SharedRead of a document that another transaction is changing.  Row versions show the old
+#: state.
 READER_AFTER_WRITER: Mapping[str, Meeting] = {
     "postgresql": WAITS,
     "mysql": WAITS,
     "mariadb": WAITS,
     "mssql": GOES_ON,  # SNAPSHOT
     "sqlite": GOES_ON,  # write-ahead log
-    "sqlite-journal": GOES_ON,  # a RESERVED lock lets readers in until the commit
+    "sqlite-journal": GOES_ON,  # a RESERVED lock admits readers until the commit
 }
 
-#: A ForUpdate comes to a document that another holds by SharedRead.
+#: A ForUpdate of a document that another transaction holds by SharedRead.
 WRITER_AFTER_READER: Mapping[str, Meeting] = {
     "postgresql": WAITS,
     "mysql": WAITS,
@@ -103,28 +103,28 @@ WRITER_AFTER_READER: Mapping[str, Meeting] = {
     "sqlite-journal": WAITS_AT_COMMIT,  # for the EXCLUSIVE lock
 }
 
-#: A ForUpdate comes to a document that another reads by SnapshotRead.
+#: A ForUpdate of a document that another transaction reads by SnapshotRead.
 WRITER_AFTER_SNAPSHOT: Mapping[str, Meeting] = {
     **dict.fromkeys(("postgresql", "mysql", "mariadb", "mssql", "sqlite"), GOES_ON),
-    "sqlite-journal": WAITS_AT_COMMIT,  # there is one version of the file
+    "sqlite-journal": WAITS_AT_COMMIT,  # the file has only one version
 }
 
-#: A plain SELECT of any table comes before the lock, in a transaction of the server's default.
+#: A plain SELECT of any table before the lock, in a transaction at the server's default level.
 FINE, REFUSED = "fine", "refused"
 LOCK_AFTER_SELECT: Mapping[str, str] = {
     "postgresql": FINE,  # READ COMMITTED
-    "mysql": REFUSED,  # REPEATABLE READ: the SELECT has fixed what the details look like
+    "mysql": REFUSED,  # REPEATABLE READ: the SELECT has fixed the snapshot of the details
     "mariadb": REFUSED,
     "mssql": FINE,
-    "sqlite": FINE,  # sqlite3 has run the SELECT outside of any transaction
+    "sqlite": FINE,  # sqlite3 ran the SELECT outside any transaction
     "sqlite-journal": FINE,
 }
 
 
 def on(table: Mapping[str, object], answer: object) -> Callable[[F], F]:
-    """Run the test on the columns of the matrix of which the table says so."""
+    """Run the test on the matrix columns with this outcome in the table."""
     agreeing = [column for column, said in table.items() if said is answer]
-    # The name of a database stands for all of its columns.
+    # The name of a database covers all its columns.
     excepted = [column for column in table if column not in agreeing and product(column) != column]
 
     def mark(test: F) -> F:

@@ -1,4 +1,4 @@
-"""The actions of actors, in the words of the tests."""
+"""The actors' actions, named as in the tests."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Seen = tuple[int, list[int]]
 
 
 def seen(order: Order) -> Seen:
-    """Read the order as the application sees it; its lines are loaded if they are not."""
+    """Return the order as the application sees it; load its lines if necessary."""
     return order.total, [line.value for line in order.lines]
 
 
 def locks(
     entity: type[T], ident: Any, lock: LockOptions = LockOptions.ForUpdate, **how: Any
 ) -> Callable[[LockingSession], T]:
-    """Make the step that locks this document, which must be there."""
+    """Make the step that locks this existing document."""
 
     def step(session: LockingSession) -> T:
         return session.get_one_entity(entity, ident, lock, **how)
@@ -45,14 +45,14 @@ def reads(lock: LockOptions = LockOptions.ForUpdate, **how: Any) -> Callable[...
 
 
 def read_again(session: LockingSession) -> Seen:
-    """Read order 1 anew from the database, without another lock."""
+    """Read order 1 again from the database, without another lock."""
     total = session.scalars(sa.select(Order.total).where(Order.id == 1)).one()
     values = session.scalars(sa.select(Line.value).where(Line.order_id == 1).order_by(Line.id))
     return total, list(values)
 
 
 def add_ten(session: LockingSession) -> None:
-    """Lock order 1 and add 10 to it and to its first line; not committed yet."""
+    """Lock order 1 and add 10 to it and to its first line, without a commit."""
     order = session.get_one_entity(Order, 1, LockOptions.ForUpdate)
     order.total += 10
     order.lines[0].value += 10
@@ -60,7 +60,7 @@ def add_ten(session: LockingSession) -> None:
 
 
 def move_five(session: LockingSession) -> None:
-    """Lock order 1 and move 5 between its lines, which leaves the header alone."""
+    """Lock order 1 and move 5 between its lines, without changing the header."""
     order = session.get_one_entity(Order, 1, LockOptions.ForUpdate)
     order.lines[0].value += 5
     order.lines[1].value -= 5
@@ -70,7 +70,7 @@ def move_five(session: LockingSession) -> None:
 def finds_held(
     entity: type[Any] = Order, ident: Any = 1, lock: LockOptions = LockOptions.ForUpdate
 ) -> Callable[[LockingSession], bool]:
-    """Make the step that says whether another holds the document; it keeps nothing."""
+    """Make the step that returns whether another session holds the document, and keeps no lock."""
 
     def step(session: LockingSession) -> bool:
         try:
@@ -85,9 +85,9 @@ def finds_held(
 
 
 def soon_free(session: LockingSession) -> bool:
-    """Say whether order 1 is free as soon as the server has heard that its holder is gone.
+    """Return whether order 1 becomes free once the server notices that its holder is gone.
 
-    Nothing tells a client when that is: to ask without waiting may be too early.
+    The server does not announce that moment: an attempt without waiting may come too early.
     """
     try:
         session.get_one_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=PATIENCE)
@@ -99,7 +99,7 @@ def soon_free(session: LockingSession) -> bool:
 
 
 def is_free(session: LockingSession, entity: type[Any], ident: int) -> bool:
-    """Return whether the document can be locked now, by this session, which has no transaction after it."""
+    """Return whether this session can lock the document; it has no transaction afterwards."""
     try:
         session.get_entity(entity, ident, LockOptions.ForUpdate | LockOptions.NoWait)
     except LockNotAvailable:
@@ -110,27 +110,26 @@ def is_free(session: LockingSession, entity: type[Any], ident: int) -> bool:
 
 
 def locks_rows(statement: str) -> bool:
-    """Tell whether this SQL is a lock of rows."""
+    """Return whether this SQL locks rows."""
     return "FOR UPDATE" in statement or "UPDLOCK" in statement
 
 
 def save(session: LockingSession) -> None:
-    """Commit what was changed, and let go of the locks."""
+    """Commit the changes, and release the locks."""
     session.save_changes()
 
 
 def roll_back(session: LockingSession) -> None:
-    """End the transaction without a trace."""
     session.rollback()
 
 
-#: What is asked of SQL Server beside a lock.
+#: SQL Server's queries beside a lock.
 _QUESTIONS = ("CURRENT_TRANSACTION_ID()", "'Updateability'", "SELECT @@LOCK_TIMEOUT")
 
 
 @contextmanager
 def recorded(bind: sa.Engine | sa.Connection) -> Iterator[list[str]]:
-    """Write down the statements that are sent inside of the block, but for questions of our own."""
+    """Record the statements sent in the block, without our own queries."""
     statements: list[str] = []
 
     def note(_: object, __: object, statement: str, *___: object) -> None:
@@ -152,7 +151,7 @@ NAMES = sa.select(Customer.id, Customer.name).order_by(Customer.id)
 
 
 def set_total(ident: int, total: int) -> Callable[[LockingSession], Order]:
-    """Make the step that locks and changes one order; not committed yet."""
+    """Make the step that locks and changes one order, without a commit."""
 
     def step(session: LockingSession) -> Order:
         order = session.get_one_entity(Order, ident, LockOptions.ForUpdate)
@@ -164,7 +163,7 @@ def set_total(ident: int, total: int) -> Callable[[LockingSession], Order]:
 
 
 def rename(ident: int, name: str) -> Callable[[LockingSession], None]:
-    """Make the step that writes a row which it has not locked; not committed yet."""
+    """Make the step that writes an unlocked row, without a commit."""
 
     def step(session: LockingSession) -> None:
         session.get_one(Customer, ident).name = name
@@ -176,7 +175,7 @@ def rename(ident: int, name: str) -> Callable[[LockingSession], None]:
 def cross(
     alice: Session, bob: Session, step: Callable[[int], Callable[[LockingSession], Any]]
 ) -> tuple[Session, BaseException, Session, Step[Any]]:
-    """Let alice, who has 1, ask for 2, and bob, who has 2, for 1; tell who lost, and how."""
+    """Let alice, who has 1, lock 2, and bob, who has 2, lock 1; return the loser and the error."""
     steps = {alice: alice.starts(step(2))}
     wait_until_blocked(waiter=alice, holder=bob, step=steps[alice])
     steps[bob] = bob.starts(step(1))
@@ -189,5 +188,5 @@ def cross(
 
 
 def write(session: LockingSession) -> None:
-    """Try to write, in one statement, what must not be in the database afterwards."""
+    """Try to write, in one statement, a value that must not reach the database."""
     session.execute(sa.update(Customer).values(name="escaped"))

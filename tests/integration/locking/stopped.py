@@ -1,7 +1,7 @@
 """A process that locks: ``python -m tests.integration.locking.stopped URL SECONDS [WAY]``.
 
-It says when it holds the lock, waits for a line on its standard input, and commits; then it says what came
-of that. The URL may name an asynchronous driver.
+It reports when it holds the lock, waits for a line on its standard input, commits, and reports the
+outcome.  The URL may name an asynchronous driver.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def lock(session: LockingSession) -> None:
 
 
 def lock_and_flush_many(session: LockingSession) -> None:
-    """Send an UPDATE of two rows, which drivers may send in another way than one of one row."""
+    """Send an UPDATE of two rows, which drivers may send differently from one of a single row."""
     lock(session)
     session.execute(sa.update(Line), [{"id": 1, "value": 1}, {"id": 2, "value": 2}])
 
 
-#: By name, what comes before the process is stopped.
+#: The action before the process is stopped, by name.
 WAYS: Mapping[str, Callable[[LockingSession], None]] = {
     "lock": lock,
     "lock and flush many": lock_and_flush_many,
@@ -36,7 +36,7 @@ WAYS: Mapping[str, Callable[[LockingSession], None]] = {
 
 
 def hold(session: Session, way: str) -> str:
-    """Take the lock, wait, and commit; return what came of that."""
+    """Take the lock, wait, and commit; return the outcome."""
     assert isinstance(session, LockingSession)
     WAYS[way](session)
     print("locked", flush=True)

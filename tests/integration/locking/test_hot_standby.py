@@ -1,4 +1,4 @@
-"""A streaming standby of PostgreSQL: it refuses every lock, says what to do, and gives snapshots."""
+"""A streaming standby of PostgreSQL refuses every lock, says what to do, and serves snapshots."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Replication:
         self._observer = standby.execution_options(isolation_level="AUTOCOMMIT")
 
     def catch_up(self) -> None:
-        """Return when the standby has replayed what the primary has flushed: it is sent no more."""
+        """Return when the standby has replayed everything that the primary has flushed."""
         with self.primary.connect() as connection:
             position = connection.exec_driver_sql(
                 "SELECT pg_current_wal_flush_lsn()::text"
@@ -65,20 +65,20 @@ class Replication:
         self.wait_until(f"SELECT setting = '{value}' FROM pg_settings WHERE name = '{name}'")
 
     def wait_until(self, question: str) -> None:
-        """Ask the standby until it says yes."""
+        """Query the standby until it returns true."""
         with self._observer.connect() as connection:
             wait_until(lambda: connection.exec_driver_sql(question).scalar())
 
 
 @pytest.fixture(scope="module")
 def replications() -> Iterator[dict[str, Replication]]:
-    """Keep a standby for the tests of a file: to copy a server takes longer than a test."""
+    """Keep a standby for the tests of a file: copying a server takes longer than a test."""
     with ExitStack() as stack:
         yield _Kept(stack)
 
 
 class _Kept(dict[str, Replication]):
-    """The standbys, made when they are asked for, by the URLs of their primaries."""
+    """The standbys, created on demand, by the URLs of their primaries."""
 
     def __init__(self, stack: ExitStack) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class _Kept(dict[str, Replication]):
         primary = sa.create_engine(url)
         self._stack.callback(standby.dispose)
         self._stack.callback(primary.dispose)
-        # What it removes, the standby replays only when no snapshot there needs it any more.
+        # The standby replays a cleanup only when no snapshot there needs the rows.
         _change(primary, "SET autovacuum = off")
         self._stack.callback(_change, primary, "RESET autovacuum")
         self[url] = Replication(primary, standby)
@@ -108,7 +108,7 @@ def replication(
     documents: Database,
     replications: dict[str, Replication],
 ) -> Replication:
-    """Give the test a standby that has the rows of tests/support/models.py by now."""
+    """Return a standby that has replayed the rows of tests/support/models.py."""
     if documents.pooled:
         pytest.skip("a standby has no pooler of its own here")
     try:
@@ -135,7 +135,7 @@ KEYS = "a standby server does not know the named locks .* Take the lock on the p
 
 @pytest.fixture
 def session_hot_standby(replication: Replication) -> Iterator[LockingSession]:
-    """Open a session on a standby that has the same rows."""
+    """Open a session on a standby with the same rows."""
     with LockingSession(replication.standby) as session:
         yield session
 
@@ -225,7 +225,7 @@ _SNAPSHOTS = (
 
 @pytest.fixture
 def conflicts(replication: Replication) -> Replication:
-    """Let nobody on the standby keep the recovery waiting."""
+    """Prevent other sessions on the standby from delaying the recovery."""
     replication.set("max_standby_streaming_delay", "0")
     return replication
 
@@ -238,7 +238,7 @@ def session(conflicts: Replication) -> Iterator[LockingSession]:
 
 
 def clean_up_behind(replication: Replication) -> None:
-    """Change order 1 on the primary, and take away what snapshots of before need."""
+    """Change order 1 on the primary, and remove the rows that older snapshots need."""
     with LockingSession(replication.primary) as writer:
         add_ten(writer)
         writer.save_changes()
@@ -248,7 +248,7 @@ def clean_up_behind(replication: Replication) -> None:
     with primary.connect() as cleaning, standby.connect() as asking:
         while asking.exec_driver_sql(_SNAPSHOTS).scalar():
             assert time.monotonic() < deadline
-            cleaning.exec_driver_sql("VACUUM lk_order, lk_line")  # leaves out what others pin
+            cleaning.exec_driver_sql("VACUUM lk_order, lk_line")  # skips rows that others pin
             replication.catch_up()
 
 
@@ -316,8 +316,8 @@ def test_where_the_standby_waits_a_snapshot_stays_as_it_is(replication: Replicat
 
 @pytest.mark.parametrize(
     ("driver", "error"),
-    # asyncpg tells nothing but that the connection is closed: InterfaceError; between the server's
-    # last words and its end InternalError, "cannot switch to state 12".
+    # asyncpg reports only a closed connection: InterfaceError. Between the server's last message
+    # and the disconnect it is InternalError, "cannot switch to state 12".
     [("psycopg", SnapshotConflict), ("asyncpg", (InterfaceError, InternalError))],
     ids=["psycopg", "asyncpg"],
 )
@@ -361,7 +361,7 @@ def test_a_document_is_of_one_moment_while_writes_come_in(replication: Replicati
         if "FROM lk_line" in statement and not come_in:
             come_in.append(statement)
             with LockingSession(replication.primary) as writer:
-                add_ten(writer)  # in mid-update
+                add_ten(writer)  # during the update
                 replication.catch_up()
                 writer.save_changes()
             replication.catch_up()

@@ -1,4 +1,4 @@
-"""PostgreSQL: views, copies and foreign tables whose rows FOR UPDATE does not lock, without an error."""
+"""PostgreSQL: views, copies and foreign tables whose rows FOR UPDATE silently does not lock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Old(Base):
 
 
 class Relation:
-    """A row of a relation that a test has made."""
+    """A row of a relation that a test creates."""
 
     id: int
     total: int
@@ -142,7 +142,7 @@ TAKES: dict[str, Take] = {
 
 @pytest.fixture
 def engine(database: Database) -> Iterator[sa.Engine]:
-    """Return an engine with one connection, whose rows are rolled back, and the relations with them."""
+    """Return an engine with the relations on its one connection, which rolls back their rows."""
     database.create(Base.metadata)
     engine = database.engine(poolclass=sa.StaticPool)
     own = registry()
@@ -182,7 +182,7 @@ def test_it_is_locked(engine: sa.Engine, statements: list[str], take: Take) -> N
     with _session(engine, statements) as session:
         take(session)
         table = "lr_doc" if "VIEW" in str(statements) else "lr"
-        # The lock of a row is in the row.
+        # A row stores its own lock.
         locked = f"SELECT xmax::text <> '0' FROM {table}"
         assert session.connection().exec_driver_sql(locked).scalar_one()
 
@@ -247,7 +247,7 @@ def test_an_answer_in_front_of_the_commit_of_ddl_is_not_kept(
     with LockingSession(own) as session, own.connect() as other:
         other.exec_driver_sql("DROP TABLE lr")
         other.exec_driver_sql("CREATE VIEW lr AS SELECT 1 AS id, 2 AS total")
-        with pytest.raises(LockNotAvailable):  # asked about the old table
+        with pytest.raises(LockNotAvailable):  # queried the old table
             session.get_entity(Relation, 1, ForUpdate, lock_timeout=0.1)
         session.rollback()
         other.commit()
@@ -261,7 +261,7 @@ def test_why_the_server_has_ended_the_transaction_is_told(database: Database) ->
         session.add(Doc(id=1, total=10))
         session.commit()
         session.get_entity(Doc, 1, ForUpdate)
-        # It tells why in answer to the next statement.
+        # The server reports the reason in answer to the next statement.
         setting = "SET LOCAL idle_in_transaction_session_timeout = 100"
         own = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pid = :own")
         pid = session.connection().scalar(sa.func.pg_backend_pid().select())
@@ -274,7 +274,7 @@ def test_why_the_server_has_ended_the_transaction_is_told(database: Database) ->
 
 @pytest.fixture
 def held_view(database: Database) -> Iterator[sa.Engine]:
-    """Return an engine, where other work holds the table of a view, as DDL does."""
+    """Return an engine, while other work holds a view's table as DDL does."""
     database.create(Base.metadata)
     engine = database.engine()
     with engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""PostgreSQL: a row that the account may read and not lock is no row that is not there."""
+"""PostgreSQL: a row that the account may read but not lock is not a missing row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Doc(Base):
 
 @pytest.fixture
 def engine(database: Database) -> Iterator[sa.Engine]:
-    """Return an engine whose account may read both documents, and change the first one alone."""
+    """Return an engine whose account may read both documents, and change only the first."""
     database.create(Base.metadata)
     admin = database.engine()
     with admin.begin() as connection:

@@ -1,4 +1,4 @@
-"""SQLite: the writes of an after_begin listener come before the lock, and stay."""
+"""SQLite: the writes of an after_begin listener precede the lock, and stay."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _lock_name(session: LockingSession) -> None:
 
 @pytest.fixture(params=[False, True], ids=["plain", "hooked"])
 def engine(request: pytest.FixtureRequest, make_engine: Callable[..., sa.Engine]) -> sa.Engine:
-    """Make an engine, with its own BEGIN or without."""
+    """Make an engine, with or without its own BEGIN."""
     engine = make_engine()
     return hooked(engine) if request.param else engine
 
 
 @pytest.fixture
 def writing(engine: sa.Engine) -> Iterator[LockingSession]:
-    """Open a session whose listener writes at the begin of each transaction."""
+    """Open a session whose listener writes at the start of each transaction."""
     with LockingSession(engine) as session:
         event.listen(session, "after_begin", lambda _s, _t, connection: connection.execute(WRITE))
         yield session
@@ -84,7 +84,7 @@ def test_one_that_changes_no_row(
     bob: Actor[LockingSession],
     take: Callable[[LockingSession], None],
 ) -> None:
-    """A transaction that a hook has begun waits for the write lock, as BEGIN IMMEDIATE does."""
+    """A transaction that a hook begins waits for the write lock, as BEGIN IMMEDIATE does."""
     create = sa.text("CREATE TEMPORARY TABLE IF NOT EXISTS lk_aside AS SELECT 1 AS one")
     event.listen(engine, "begin", lambda connection: connection.execute(create))
     alice.does(take)

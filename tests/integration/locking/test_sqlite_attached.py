@@ -1,4 +1,4 @@
-"""SQLite with an ATTACHed file: it has a write lock of its own, and is a schema of the connection."""
+"""SQLite with an ATTACHed file, which has its own write lock and is a schema of the connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Book(Base):
 
 
 class Draft(Base):
-    """A book, if a schema_translate_map says so."""
+    """A book, if a schema_translate_map maps it so."""
 
     __tablename__ = "book"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -89,7 +89,7 @@ def books(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def attaching(engine: sa.Engine) -> Iterator[Callable[[str], LockingSession]]:
-    """Return a function of the file to attach, which makes a session."""
+    """Return a function that makes a session with this file attached."""
     sessions: list[LockingSession] = []
 
     def attach(file: str, **options: Any) -> LockingSession:
@@ -141,7 +141,7 @@ def test_one_that_may_be_only_read_is_refused(
     session.rollback()
     assert session.get_entity(Book, 1, LockOptions.SnapshotRead)
     session.rollback()
-    assert session.get_entity(Order, 1, ForUpdate)  # of a file that may be written
+    assert session.get_entity(Order, 1, ForUpdate)  # of a writable file
 
 
 @pytest.mark.databases("sqlite")
@@ -196,8 +196,6 @@ class ViewBase(DeclarativeBase):
 
 
 class Account(ViewBase):
-    """A table."""
-
     __tablename__ = "vw_account"
     id: Mapped[int] = mapped_column(primary_key=True)
     balance: Mapped[int]
@@ -212,7 +210,7 @@ class OpenAccount(ViewBase):
 
 
 class Missing(ViewBase):
-    """No table has this name."""
+    """A class without a table."""
 
     __tablename__ = "vw_missing"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -220,7 +218,7 @@ class Missing(ViewBase):
 
 @pytest.fixture
 def session_factory(database: Database) -> sessionmaker[LockingSession]:
-    """Make the sessions, on a table with a row and a view of it."""
+    """Return the session factory, with a table of one row and a view on it."""
     engine = database.engine(connect_args={"timeout": 0.1})
     with engine.begin() as connection:
         Account.__table__.create(connection)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""SQLite where BEGIN is sent by an engine hook, or by sqlite3 itself (autocommit=False)."""
+"""SQLite if an engine hook sends BEGIN, or sqlite3 itself does (autocommit=False)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MakeEngine = Callable[..., sa.Engine]
 
 
 def hooked(engine: sa.Engine) -> sa.Engine:
-    """Do what SQLAlchemy's documentation tells users of SQLite to do, so that SAVEPOINT works."""
+    """Set up the hooks that SQLAlchemy's documentation recommends for SAVEPOINT on SQLite."""
 
     @sa.event.listens_for(engine, "connect")
     def leave_transactions_to_us(connection: sqlite3.Connection, _: object) -> None:
@@ -51,7 +51,7 @@ def hooked(engine: sa.Engine) -> sa.Engine:
 
 
 def hooked_immediate(engine: sa.Engine) -> sa.Engine:
-    """Do the same for those who want every transaction to be a writing one."""
+    """Do the same with BEGIN IMMEDIATE."""
 
     @sa.event.listens_for(engine, "connect")
     def leave_transactions_to_us(connection: sqlite3.Connection, _: object) -> None:
@@ -66,7 +66,7 @@ def hooked_immediate(engine: sa.Engine) -> sa.Engine:
 
 @pytest.mark.databases("sqlite")
 class TestHooks:
-    """The engine sends BEGIN by itself."""
+    """The engine sends BEGIN itself."""
 
     @pytest.fixture
     def engine(self, make_engine: MakeEngine) -> sa.Engine:
@@ -183,7 +183,7 @@ LOCKS_SHARED_CONNECTION = [ForUpdate, LockOptions.SharedRead, LockOptions.Snapsh
 
 
 def filled(engine: sa.Engine) -> sa.Engine:
-    """Make the tables and rows."""
+    """Create the tables and rows."""
     Base.metadata.create_all(engine)
     with engine.begin() as connection:
         refill(connection)
@@ -192,7 +192,7 @@ def filled(engine: sa.Engine) -> sa.Engine:
 
 @pytest.fixture
 def shared() -> Iterator[sa.Engine]:
-    """Make an engine with one connection for all threads, as tests of applications have it."""
+    """Make an engine with one connection for all threads, as application tests do."""
     options = {"check_same_thread": False}
     engine = sa.create_engine("sqlite://", poolclass=StaticPool, connect_args=options)
     yield filled(engine)
@@ -216,14 +216,14 @@ def test_one_connection_for_all_sessions_is_refused(shared: sa.Engine, lock: Loc
             session.scalars(session.entity_set(Order, lock)).all()
         assert session.get_one_entity(Order, 1).total == 30
         with pytest.raises(LockNotSupported):
-            session.get_entity(Order, 1, lock)  # in a transaction that is open
+            session.get_entity(Order, 1, lock)  # in an open transaction
 
 
 @pytest.mark.parametrize("lock", LOCKS_SHARED_CONNECTION)
 def test_one_connection_for_a_thread_is_refused(
     shared_in_thread: sa.Engine, lock: LockOptions
 ) -> None:
-    """The commit of another session of the thread would give the lock up."""
+    """The commit of another session of the thread would release the lock."""
     with Session(shared_in_thread) as first, Session(shared_in_thread) as second:
         with pytest.raises(LockNotSupported, match=r"Order 1 .* share this one connection"):
             first.get_entity(Order, 1, lock)
@@ -231,4 +231,4 @@ def test_one_connection_for_a_thread_is_refused(
         second.get_one(Order, 1).total = 31
         second.flush()
         with pytest.raises(LockNotSupported, match=r"Order 2 .* share this one connection"):
-            second.get_entity(Order, 2, lock)  # in a transaction that is open
+            second.get_entity(Order, 2, lock)  # in an open transaction

@@ -1,4 +1,4 @@
-"""SQLite: a file that is opened without locks, where every connection may write at once."""
+"""SQLite: a file opened without locks, where every connection may write at once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _one_connection(path: str, parameters: str) -> sa.Engine:
 
 
 def _path(documents: Database) -> str:
-    """Return the path of the file, which WAL does not open without locks: it needs shared memory."""
+    """Return the file's path; WAL needs shared memory, and does not open it without locks."""
     with documents.observer().connect() as connection:
         connection.exec_driver_sql("PRAGMA journal_mode = DELETE")
     return str(Path(sa.make_url(documents.url).database or "").resolve())
@@ -77,7 +77,7 @@ def _path(documents: Database) -> str:
 
 @pytest.fixture(params=[_by_url, _by_creator, _one_connection])
 def opened(documents: Database, request: pytest.FixtureRequest) -> Iterator[Make]:
-    """Return a maker of engines for the database of the test, with these parameters."""
+    """Return a maker of engines for the test's database, with these parameters."""
     path = _path(documents)
     made: list[sa.Engine] = []
 
@@ -198,7 +198,7 @@ def reader(request: pytest.FixtureRequest, engine: sa.Engine) -> Iterator[Lockin
     file = f"file:{engine.url.database}?mode=ro"
     if request.param == "mode=ro":
         replica = sa.create_engine(f"sqlite:///{file}&uri=true")
-    elif request.param == "creator":  # the URL does not tell
+    elif request.param == "creator":  # the URL does not show it
         replica = sa.create_engine(engine.url, creator=lambda: sqlite3.connect(file, uri=True))
     elif request.param == "do_connect":
         replica = sa.create_engine(engine.url)

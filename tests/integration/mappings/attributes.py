@@ -1,4 +1,4 @@
-"""Attributes of the header that are more than a plain column."""
+"""Attributes of the header beyond a plain column."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _version() -> MappedDocument:
 
 @document
 class WithSynonym(Base):
-    """Attributes that have other names than their columns."""
+    """Attributes named differently than their columns."""
 
     __tablename__ = "mp_synonym"
     number = key()

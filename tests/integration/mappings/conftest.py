@@ -1,4 +1,4 @@
-"""The tables of the mappings, made once, and two sessions that meet at documents of one."""
+"""The tables of the mappings, created once, and two sessions that use the same documents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.waits import wait_until, wait_until_blocked
 
 ForUpdate = LockOptions.ForUpdate
 
-#: Where a shared read is a snapshot, for which nobody waits.
+#: A shared read is a snapshot here, and does not wait.
 _SNAPSHOTS = ("sqlite", "mssql")
 
 _WAITING = text("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")
@@ -46,9 +46,9 @@ _numbers: dict[Any, Iterator[int]] = defaultdict(lambda: count(1))
 
 
 class Pair:
-    """Two documents, of which a change is made.
+    """Two documents to change.
 
-    :ivar plain: what they are to be, as objects without a mapping.
+    :ivar plain: their expected state, as objects without a mapping.
     """
 
     def __init__(self, mapping: MappedDocument, change: str) -> None:
@@ -58,7 +58,7 @@ class Pair:
         self.plain: list[PlainHeader] = [PLAIN.new(0, FIRST), PLAIN.new(0, SECOND)]
 
     def expected(self, mapping: MappedDocument) -> list[State]:
-        """Return the states that they are to have."""
+        """Return their expected states."""
         return [mapping.expected(one) for one in self.plain]
 
 
@@ -66,7 +66,7 @@ class Meeting:
     """Alice changes documents while bob waits for them.
 
     :param way: bob's.
-    :param changes: names of what alice does, each to two documents of its own.
+    :param changes: names of alice's changes, each made to two separate documents.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Meeting:
                     session.add(mapping.new(number, values))
 
     def run(self) -> dict[str, str]:
-        """Make each change while bob waits; return what has failed, by the name of the change."""
+        """Make each change while bob waits; return the failures, by the name of the change."""
         known = None if self._way.claims else self._bob.does(self._read)
         failures = {pair.change: failure for pair in self._pairs if (failure := self._try(pair))}
         with self._plain_session() as session:
@@ -96,19 +96,19 @@ class Meeting:
                 if states != pair.expected(self._mapping):
                     saved = f"saved is {states}, not {pair.expected(self._mapping)}"
                     failures.setdefault(pair.change, saved)
-        del headers, known  # the identity map is weak, and what bob knew was to be stale until now
+        del headers, known  # the identity map is weak, and bob's objects had to be stale until now
         return failures
 
     def _try(self, pair: Pair) -> str:
         try:
             return "; ".join(self._meet(pair))
-        except Exception:  # noqa: BLE001  # the other changes are made all the same
+        except Exception:  # noqa: BLE001  # the other changes are still made
             self._alice.does(Session.rollback)
             self._bob.does(Session.rollback)
             return traceback.format_exc(limit=-4)
 
     def lock_at_once(self) -> None:
-        """Have bob lock what nobody holds."""
+        """Let bob lock free documents."""
         (pair,) = self._pairs
         self._bob.does(lambda session: self._take(session, pair, lambda *_: None))
 
@@ -116,7 +116,7 @@ class Meeting:
         return Session(self._makes.kw["bind"])
 
     def _read(self, session: LockingSession) -> list[Any]:
-        """Return all objects of the documents, in a session that ends its transaction."""
+        """Return all objects of the documents, from a session that ends its transaction."""
         found = self._all_headers(session)
         for pair in self._pairs:
             headers = self._headers(session, pair)
@@ -126,7 +126,7 @@ class Meeting:
         return found
 
     def _all_headers(self, session: Session) -> list[Any]:
-        """Read the headers of all pairs at once; who keeps them spares _headers() its statements."""
+        """Read the headers of all pairs at once; keeping them saves _headers() its statements."""
         mapping = self._mapping
         numbers = [number for pair in self._pairs for number in pair.numbers]
         every = sa.select(mapping.header).where(mapping.where(numbers)).options(*mapping.options())
@@ -139,7 +139,7 @@ class Meeting:
         return [session.get_one(entity, key, options=options) for key in keys]
 
     def _meet(self, pair: Pair) -> Iterable[str]:
-        """Have alice hold both documents, bob wait, and alice change them; yield what is wrong."""
+        """Let alice hold both documents, bob wait, and alice change them; yield the faults."""
         held = self._alice.does(lambda session: self._lock(session, pair))
         mapping, way = self._mapping, self._way
         taken = slice(2 if way.many else 1)
@@ -147,7 +147,7 @@ class Meeting:
         locks: list[dict[Any, LockOptions]] = []
 
         def work(session: LockingSession, headers: list[Any]) -> None:
-            locks.append(dict(session.held_locks))  # before and after all that follows
+            locks.append(dict(session.held_locks))  # before and after the following steps
             seen.append([mapping.state(header) for header in headers])
             for number in pair.numbers[taken]:
                 self._check_rank(session, number)
@@ -181,12 +181,12 @@ class Meeting:
             write_own(PLAIN, plain)
 
     def _check_rank(self, session: LockingSession, number: int) -> None:
-        """Check that nothing is sent for a weaker lock, and that a stronger one is refused."""
+        """Check that a weaker lock sends nothing, and that a stronger one is refused."""
         mapping = self._mapping
         ask = partial(session.get_entity, mapping.header, mapping.ident(number))
         sent: list[Any] = []
         connection = session.connection()
-        ask(LockOptions.SharedRead)  # who is given the connection may have ended the transaction
+        ask(LockOptions.SharedRead)  # code with the connection may have ended the transaction
         event.listen(connection, "before_cursor_execute", lambda *args: sent.append(args[2]))
         known = ask(LockOptions.SharedRead)
         assert known is ask(self._way.lock), "another object is the same document"
@@ -196,11 +196,11 @@ class Meeting:
         assert not sent, "the document is held"
 
     def _wait(self, step: Step[None]) -> None:
-        """Return when the server says that bob waits for alice."""
+        """Return when the server reports that bob waits for alice."""
         if self._bob.database.name != "mariadb":
             wait_until_blocked(self._bob, self._alice, step)
             return
-        # Who waits for whom is reported there from a copy that is 0.1 s old; nobody else is here.
+        # The server reports waits from a copy that is 0.1 s old; there are no other sessions here.
         with self._bob.database.poller().connect() as connection:
             wait_until(
                 lambda: step.done() or int(connection.execute(_WAITING).one()[1]),
@@ -224,7 +224,7 @@ class Meeting:
 
 
 class Tables:
-    """A database with the tables of those mappings that were asked for."""
+    """A database with the tables of the requested mappings."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -233,14 +233,14 @@ class Tables:
         self._made: dict[sa.MetaData, sa.Engine] = {}
 
     def engine_of(self, mapping: MappedDocument) -> sa.Engine:
-        """Return the engine for this mapping, its tables made."""
+        """Return the engine for this mapping, with its tables created."""
         metadata = mapping.header.metadata
         if metadata not in self._made:
             engine = self._engine.execution_options(schema_translate_map=mapping.schemas)
             self._made[metadata] = engine
             try:
-                metadata.create_all(engine, checkfirst=False)  # to look takes as long
-            except sa.exc.DBAPIError:  # a run that was killed has left its tables behind
+                metadata.create_all(engine, checkfirst=False)  # a check takes as long
+            except sa.exc.DBAPIError:  # a killed run left its tables behind
                 metadata.drop_all(engine)
                 metadata.create_all(engine)
         return self._made[metadata]
@@ -254,7 +254,7 @@ class Tables:
 
 @pytest.fixture(scope="session")
 def all_tables() -> Iterator[dict[str, Tables]]:
-    """Keep the tables from test to test: making them takes longer than a test."""
+    """Keep the tables between tests: creating them takes longer than a test."""
     found: dict[str, Tables] = {}
     yield found
     for tables in found.values():
@@ -265,7 +265,7 @@ def all_tables() -> Iterator[dict[str, Tables]]:
 def tables(
     database: Database, all_tables: dict[str, Tables], tmp_path_factory: pytest.TempPathFactory
 ) -> Tables:
-    """Return the tables of this database; on SQLite, in a file for all tests."""
+    """Return the tables of this database; on SQLite, in one file for all tests."""
     if database.column not in all_tables:
         own = database.kept()
         if database.name == "sqlite":
@@ -275,14 +275,14 @@ def tables(
 
 
 class Cast(NamedTuple):
-    """Alice and bob, and what their sessions are made by."""
+    """Alice and bob, and the factory of their sessions."""
 
     makes: sessionmaker[LockingSession]
     actors: Sequence[Actor[LockingSession]]
 
 
 def cast_for(tables: Tables, mapping: MappedDocument, *, pipeline: bool) -> Cast:
-    """Bring alice and bob on, for documents of this mapping."""
+    """Add alice and bob, for documents of this mapping."""
     engine = tables.engine_of(mapping)
     makes = sessionmaker(engine, class_=LockingSession, expire_on_commit=False, pipeline=pipeline)
     return Cast(makes, [Actor(name, makes, tables.database) for name in ("alice", "bob")])
@@ -293,7 +293,7 @@ Meet = Callable[..., AbstractContextManager[Meeting]]
 
 @pytest.fixture
 def meet(tables: Tables) -> Iterator[Meet]:
-    """Return a function that brings alice and bob to new documents of a mapping."""
+    """Return a function that gives alice and bob new documents of a mapping."""
     casts: dict[tuple[str, bool], Cast] = {}
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Collections of details: lists, sets and dicts, ordered, through proxies, and not loaded at all."""
+"""Collections of details: lists, sets and dicts, ordered, through proxies, or never loaded."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Ordered(MappedDocument):
     """``more`` is the positions."""
 
     def put(self, header: Any, line: Any) -> None:
-        line.position = None  # else it keeps the one that it had in another document
+        line.position = None  # else it keeps its position in another document
         super().put(header, line)
 
     def more(self, header: Any) -> Any:
@@ -99,7 +99,7 @@ class _Dynamic(MappedDocument):
 
 
 class _ViewOnly(MappedDocument):
-    """``more`` is the details above 15, of a collection that nobody writes."""
+    """``more`` is the details above 15, from a view-only collection."""
 
     def more(self, header: Any) -> Any:
         return sorted(line.value for line in header.large)

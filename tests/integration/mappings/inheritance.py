@@ -27,7 +27,7 @@ from tests.integration.mappings.mapped_document import (
 
 
 class Loading(NamedTuple):
-    """A way to load the columns of the subclasses when the superclass is asked for."""
+    """A way to load the subclasses' columns when the superclass is queried."""
 
     name: str
     of_root: dict[str, Any]
@@ -168,7 +168,7 @@ MAPPINGS_JOINED = [
 
 
 def _plain() -> Iterator[MappedDocument]:
-    """Yield a superclass and a subclass, each read from its own table alone."""
+    """Yield a superclass and a subclass, each read only from its own table."""
     prefix = "mp_concrete"
 
     class Base(DeclarativeBase):
@@ -206,7 +206,7 @@ def _plain() -> Iterator[MappedDocument]:
 
 
 def _union(concrete_base: Any, name: str) -> Iterator[MappedDocument]:
-    """Yield classes of which the superclass is read from a UNION."""
+    """Yield classes whose superclass is read from a UNION."""
     prefix = f"mp_{name}"
 
     class Base(DeclarativeBase):

@@ -35,7 +35,7 @@ class Code(TypeDecorator[str]):
 
 _FIRST_DAY = dt.date(2000, 1, 1)
 
-#: So many that no two tests want the same one.
+#: Enough that no two tests use the same number.
 _NUMBERS = range(1, 2000)
 Season: Any = enum.Enum("Season", [f"s{number:04}" for number in _NUMBERS])  # type: ignore[misc]
 Rank: Any = enum.IntEnum("Rank", [f"r{number:04}" for number in _NUMBERS])  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Documents of some mapping: how a program makes, reads and changes one, and what others change meanwhile."""
+"""Documents of any mapping: how a program makes, reads and changes them, and how others do."""
 
 from __future__ import annotations
 
@@ -17,24 +17,22 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 OWNED = "all, delete-orphan"
 
-#: Every detail has another id, in all tables.
+#: Every detail has a different id, across all tables.
 _ids = count(1)
 
 
 def next_id() -> int:
-    """Return an id that no detail has yet."""
     return next(_ids)
 
 
 def mapper_args(**arguments: Any) -> Any:
-    """Return ``__mapper_args__``."""
     return arguments
 
 
 class State(NamedTuple):
-    """All that can be read of a document.
+    """The readable state of a document.
 
-    :ivar more: what this mapping has beside the total and the details.
+    :ivar more: this mapping's additions to the total and the details.
     """
 
     total: int
@@ -52,7 +50,7 @@ class PlainLine:
 
 @dataclass
 class PlainHeader:
-    """A document without a mapping, for what is expected of the others."""
+    """A document without a mapping, for the expected state of the others."""
 
     total: int
     touched: int = 0
@@ -64,13 +62,13 @@ class PlainHeader:
 class MappedDocument:
     """A mapping whose header has ``total`` and ``touched``, and whose details have a ``value``.
 
-    :ivar header: the class that is asked for.
+    :ivar header: the class to query.
     :ivar line: the class of the details.
-    :ivar row: the class of the header's row, where a superclass of it is asked for.
-    :ivar root: the class by which ``held_locks`` names the document.
-    :ivar writer: the class by which the other session asks for it.
-    :ivar lines: the attribute of the header that has the details.
-    :ivar identity: returns the primary key of a document that has a number.
+    :ivar row: the class of the header's row, if ``header`` is a superclass of it.
+    :ivar root: the class of the document in ``held_locks``.
+    :ivar writer: the class that the other session queries.
+    :ivar lines: the header's attribute with the details.
+    :ivar identity: returns the primary key for a document's number.
     :ivar options: returns the loader options of every read.
     :ivar schemas: ``schema_translate_map``.
     """
@@ -89,15 +87,15 @@ class MappedDocument:
     def __str__(self) -> str:
         return self.name
 
-    # What is asked for.
+    # Keys.
 
     def ident(self, number: int) -> Any:
-        """Return the key as a caller of get_entity() gives it."""
+        """Return the key as passed to get_entity()."""
         identity = self.identity(number)
         return identity if len(identity) > 1 else identity[0]
 
     def keys(self) -> list[Any]:
-        """Return the columns of the primary key, as attributes of the class."""
+        """Return the primary key's columns, as attributes of the class."""
         mapper = sa.inspect(self.header)
         found = (mapper.get_property_by_column(column).key for column in mapper.primary_key)
         return [getattr(self.header, key) for key in found]
@@ -109,13 +107,12 @@ class MappedDocument:
         return sa.or_(*(sa.and_(*map(sa.ColumnElement.__eq__, keys, one)) for one in identities))
 
     def held_as(self, number: int) -> tuple[Any, tuple[Any, ...]]:
-        """Return the key of the document in ``held_locks``."""
+        """Return the document's key in ``held_locks``."""
         return self.root or self.header, self.identity(number)
 
-    # What is done with it.
+    # Changes.
 
     def new(self, number: int, values: Iterable[int]) -> Any:
-        """Return a new document."""
         names = [key.key for key in self.keys()]
         key = dict(zip(names, self.identity(number), strict=True))
         header = (self.row or self.header)(**key, total=sum(values), touched=0)
@@ -124,37 +121,32 @@ class MappedDocument:
         return header
 
     def new_line(self, value: int) -> Any:
-        """Return a new detail."""
         return self.line(id=next_id(), value=value)
 
     def members(self, header: Any) -> list[Any]:
-        """Return the details."""
         return list(getattr(header, self.lines))
 
     def put(self, header: Any, line: Any) -> None:
-        """Put the detail into the document."""
         getattr(header, self.lines).append(line)
 
     def take(self, header: Any, line: Any) -> None:
-        """Take the detail out of the document."""
         getattr(header, self.lines).remove(line)
 
     def add(self, header: Any, value: int) -> None:
-        """Add a detail."""
         self.put(header, self.new_line(value))
 
     def change(self, header: Any, old: int, new: int) -> None:
-        """Change the detail that has the old value."""
+        """Change the detail with the old value."""
         self._find(header, old).value = new
 
     def remove(self, header: Any, value: int) -> None:
-        """Remove the detail that has this value."""
+        """Remove the detail with this value."""
         self.take(header, self._find(header, value))
 
     def move(self, source: Any, target: Any, value: int) -> None:
-        """Move the detail that has this value."""
+        """Move the detail with this value."""
         line = self._find(source, value)
-        self.members(target)  # loaded now: a flush in between would delete what has no header
+        self.members(target)  # load now: a flush in between would delete details without a header
         self.take(source, line)
         self.put(target, line)
 
@@ -163,32 +155,31 @@ class MappedDocument:
         return found
 
     def touch(self, header: Any) -> None:
-        """Change every column of the header that is no total."""
+        """Change every column of the header except totals."""
         header.touched += 1
 
     def touch_parts(self, header: Any) -> None:
-        """Change what belongs to the document and is no detail that is added up."""
+        """Change the document's parts that are not details in the total."""
 
-    # What is read.
+    # Reads.
 
     def state(self, header: Any) -> State:
-        """Return all that can be read of a document."""
+        """Return everything readable in a document."""
         return State(header.total, header.touched, sorted(self.values(header)), self.more(header))
 
     def values(self, header: Any) -> list[int]:
-        """Return the values of the details."""
         return [line.value for line in self.members(header)]
 
     def more(self, header: Any) -> Any:
-        """Return what this mapping has beside the total and the details."""
+        """Return this mapping's additions to the total and the details."""
         return None
 
     def expected_more(self, plain: PlainHeader) -> Any:
-        """Return what :meth:`more` is to return."""
+        """Return the expected result of :meth:`more`."""
         return None
 
     def expected(self, plain: PlainHeader) -> State:
-        """Return what :meth:`state` is to return."""
+        """Return the expected result of :meth:`state`."""
         values = sorted(line.value for line in plain.lines)
         return State(plain.total, plain.touched, values, self.expected_more(plain))
 
@@ -207,7 +198,7 @@ class _Plain(MappedDocument):
         return PlainLine(value)
 
 
-#: What is expected of every mapping, without a database.
+#: The expected state for every mapping, without a database.
 PLAIN = _Plain(name="plain", header=PlainHeader, line=PlainLine)
 
 
@@ -216,22 +207,21 @@ PLAIN = _Plain(name="plain", header=PlainHeader, line=PlainLine)
 
 
 def key(*arguments: Any) -> MappedColumn[int]:
-    """Return the column of a key that the tests choose."""
+    """Return a key column whose values the test chooses."""
     return mapped_column(Integer, *arguments, primary_key=True, autoincrement=False)
 
 
 def reference(column: str) -> MappedColumn[int]:
-    """Return the column of a foreign key."""
+    """Return a foreign key column."""
     return mapped_column(ForeignKey(column), nullable=False)
 
 
 def number(*, nullable: bool = False) -> MappedColumn[int]:
-    """Return a column of numbers."""
     return mapped_column(Integer, nullable=nullable)
 
 
 def total_of(value: Any, where: Any, **options: Any) -> Any:
-    """Return a column that adds up rows of another table."""
+    """Return a column that sums rows of another table."""
     total = select(func.coalesce(func.sum(value), 0)).where(where)
     return column_property(total.scalar_subquery(), **options)
 
@@ -243,7 +233,6 @@ def detail_class(base: Any, table: str, header: str, column: str = "id", **attri
 
 
 def header_class(base: Any, table: str, **attributes: Any) -> Any:
-    """Return a class of headers."""
     columns = {"id": key(), "total": number(), "touched": number()}
     return type(table, (base,), {"__tablename__": table, **columns, **attributes})
 
@@ -251,7 +240,7 @@ def header_class(base: Any, table: str, **attributes: Any) -> Any:
 # --------------------------------------------------------------------------------------------------
 # The changes that another session makes while a lock is waited for, and the one under the lock.
 
-#: The details of the document that is waited for, and of another one.
+#: The details of the document with the waiter, and of another document.
 FIRST, SECOND = (10, 20, 40), (100, 200)
 
 Change = Callable[[MappedDocument, Any, Any], None]
@@ -268,7 +257,7 @@ def add_detail(mapping: MappedDocument, first: Any, _second: Any) -> None:
 
 
 def change_details(mapping: MappedDocument, first: Any, _second: Any) -> None:
-    """Change details alone: the header's row stays as it is."""
+    """Change only details: the header's row stays unchanged."""
     mapping.change(first, 10, 13)
     mapping.change(first, 20, 17)
     mapping.touch_parts(first)

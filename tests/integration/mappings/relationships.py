@@ -1,4 +1,4 @@
-"""Relationships that are more than a foreign key of the detail."""
+"""Relationships beyond a foreign key of the detail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Base(DeclarativeBase):
 
 
 def _many_to_many() -> MappedDocument:
-    """Tags that are not shared, so that each is of one document."""
+    """Tags that are not shared, so that each belongs to one document."""
     links = Table(
         "mp_links",
         METADATA,
@@ -48,7 +48,7 @@ def _many_to_many() -> MappedDocument:
 
 
 class _Association(MappedDocument):
-    """The value is the tag's, which is reached by an object of the association."""
+    """The value is the tag's, reached through an association object."""
 
     def values(self, header: Any) -> list[int]:
         return [link.tag.value for link in header.links]
@@ -85,7 +85,7 @@ def _association_object() -> MappedDocument:
 
 
 class _Tree(MappedDocument):
-    """``more`` is the number of details below details: each is below the one before it."""
+    """``more`` is the number of nested details: each is below the previous one."""
 
     def members(self, header: Any) -> list[Any]:
         found = []
@@ -101,7 +101,7 @@ class _Tree(MappedDocument):
         (members[-1].subtasks if members else header.tasks).append(line)
 
     def take(self, header: Any, line: Any) -> None:
-        """Take it out, and put what is below it in its place."""
+        """Remove the detail, and move its children into its place."""
         owner = line.parent.subtasks if line.parent is not None else header.tasks
         below = list(line.subtasks)
         owner.extend(below)
@@ -176,7 +176,7 @@ def _two_levels() -> MappedDocument:
 
 
 class _OneToOne(MappedDocument):
-    """``more`` is the value of a detail that there is one of."""
+    """``more`` is the value of a scalar detail."""
 
     def new(self, number: int, values: Any) -> Any:
         header = super().new(number, values)

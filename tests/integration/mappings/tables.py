@@ -1,4 +1,4 @@
-"""Classes that are mapped on tables in other ways."""
+"""Classes mapped on tables in unusual ways."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DataLine(DataBase):
 
 @document
 class DataOrder(DataBase):
-    """Two of them are equal if all of their attributes are."""
+    """Two orders are equal if all their attributes are."""
 
     __tablename__ = "mp_data"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -68,7 +68,7 @@ def _translated() -> MappedDocument:
 
 
 def _two_headers() -> MappedDocument:
-    """Map two classes on one table: the other session locks and changes by the other class."""
+    """Map two classes on one table: the other session locks and changes through the other class."""
     line = detail_class(Base, "mp_shared_line", "mp_shared")
     header = header_class(Base, "mp_shared", lines=relationship(line, cascade=OWNED))
 

@@ -1,4 +1,4 @@
-"""All mappings of this folder, and what a test does with one of them."""
+"""All mappings of this folder, under the lock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAMILIES: Sequence[Any] = (
 MAPPINGS: list[MappedDocument] = [one for family in FAMILIES for one in family.MAPPINGS]
 NAMES = list(CHANGES)
 
-#: Of three of the ways, ``make test`` takes one on each database; of six, one with a pipeline.
+#: ``make test`` runs every third way on each database, and every sixth with a pipeline.
 SPREAD, SPREAD_OF_PIPELINE = 3, 6
 
 Chosen = Sequence[tuple[Way, Sequence[str]]]
@@ -31,7 +31,7 @@ each_mapping = pytest.mark.parametrize("mapping", MAPPINGS, ids=str)
 
 
 def chosen_for(mapping: MappedDocument, column: int, spread: int = SPREAD) -> Chosen:
-    """Return one of so many ways, each with one of the changes; other ways in the next column."""
+    """Return every n-th way, each with one of the changes; the next column runs other ways."""
     row = MAPPINGS.index(mapping)
     ways = WAYS[(row + column) % spread :: spread]
     return [(way, [NAMES[(row + WAYS.index(way)) % len(NAMES)]]) for way in ways]
@@ -45,7 +45,7 @@ def meet_in(
     *,
     pipeline: bool,
 ) -> None:
-    """Compare what has failed with what is known to fail."""
+    """Compare the failures with the known ones."""
     found: list[str] = []
     for way, changes in chosen:
         if refusal_of(mapping, way) is None:

@@ -1,4 +1,4 @@
-"""The ways to lock a document and to work on it; what the library refuses, and what fails by a known defect."""
+"""The ways to lock and change a document, the combinations refused, and known defects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Take = Callable[[LockingSession, MappedDocument, list[Any], LockOptions, Work, M
 class Way(NamedTuple):
     """A way to lock.
 
-    :ivar many: it takes both documents, not the first alone.
+    :ivar many: it locks both documents, not only the first.
     :ivar claims: in a separate session.
     """
 
@@ -143,7 +143,7 @@ WAYS: list[Way] = [
 
 
 class Refused(NamedTuple):
-    """A mapping, the methods that cannot lock it, and why.
+    """A mapping, the methods that cannot lock it, and the reason.
 
     :ivar methods: empty for all.
     """
@@ -181,7 +181,7 @@ REFUSED = (
 
 
 class Defect(NamedTuple):
-    """Combinations that fail, and the number of the defect; an empty tuple stands for all."""
+    """Failing combinations, and the number of the defect; an empty tuple stands for all."""
 
     number: str
     mapping: str
@@ -190,12 +190,11 @@ class Defect(NamedTuple):
     databases: tuple[str, ...] = ()
 
 
-#: They fail now; a test fails when one of them does no more.
+#: These fail now; a test fails once one of them passes.
 DEFECTS: tuple[Defect, ...] = ()
 
 
 def refusal_of(mapping: MappedDocument, way: Way) -> Refused | None:
-    """Return the refusal of this combination."""
     for one in REFUSED:
         if one.mapping == mapping.name and way.method in (one.methods or (way.method,)):
             return one
@@ -205,7 +204,7 @@ def refusal_of(mapping: MappedDocument, way: Way) -> Refused | None:
 def defects_of(
     mapping: MappedDocument, way: Way, changes: Iterable[str], database: str
 ) -> dict[str, str]:
-    """Return the numbers of the defects by which changes fail, by the name of the change."""
+    """Return the numbers of the defects that make changes fail, by the name of the change."""
     return {
         change: one.number
         for one in DEFECTS

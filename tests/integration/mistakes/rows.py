@@ -1,4 +1,4 @@
-"""The table of docs/documents.md: a mistake, what plain SQLAlchemy does, and what happens here.
+"""The table of docs/documents.md: a mistake, the outcome in plain SQLAlchemy, and the outcome here.
 
 Each row is a test of this folder that shows both, on real databases.
 """
@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 
 class Mistake(NamedTuple):
-    """One row."""
-
     test: str
     mistake: str
     plain: str
@@ -102,7 +100,7 @@ MISTAKES = (
 
 
 def table() -> Iterator[str]:
-    """The lines of the table on the page."""
+    """The lines of the page's table."""
     yield "| Mistake | Plain SQLAlchemy | Here |"
     yield "|---|---|---|"
     for row in MISTAKES:

@@ -1,4 +1,4 @@
-"""The table of the README: each mistake, with a plain Session and with a LockingSession."""
+"""The README's table: each mistake, with a plain Session and with a LockingSession."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ORDER_1 = (30, [10, 20])
 
 
 def fill(connection: sa.Connection) -> None:
-    """Put the rows in the tables, and take every other away."""
+    """Replace all rows of the tables."""
     for table in reversed(Base.metadata.sorted_tables):
         connection.execute(table.delete())
     connection.execute(sa.insert(Customer), [{"id": 1, "orders": 2}])
@@ -92,7 +92,7 @@ Found = tuple[int, list[int]]
 
 @pytest.fixture
 def engine(database: Database) -> sa.Engine:
-    """Make the engine: one whose default level lets a lock come after a read, and waits long."""
+    """Return an engine whose default level allows a lock after a read, with long waits."""
     patient = {"connect_args": {"timeout": 60}} if database.name == "sqlite" else {}
     level = {} if database.name == "sqlite" else {"isolation_level": "READ COMMITTED"}
     engine = database.engine(**patient, **level)
@@ -104,13 +104,12 @@ def engine(database: Database) -> sa.Engine:
 
 @pytest.fixture
 def session_factory(engine: sa.Engine) -> sessionmaker[LockingSession]:
-    """Make the sessions of sa_doclock, those of alice and bob among them."""
+    """Return the factory for sa_doclock's sessions, including those of alice and bob."""
     return sessionmaker(engine, class_=LockingSession)
 
 
 @pytest.fixture
 def locking(session_factory: Callable[[], LockingSession]) -> Iterator[LockingSession]:
-    """Open a session of sa_doclock."""
     with session_factory() as session:
         yield session
 
@@ -124,7 +123,7 @@ def plain(engine: sa.Engine) -> Iterator[Session]:
 
 @pytest.fixture
 def stored(engine: sa.Engine) -> Callable[[int], Found]:
-    """Return a function that reads an order and its lines, as they are committed."""
+    """Return a function that reads an order and its lines, as committed."""
 
     def read(ident: int) -> Found:
         with engine.connect() as connection:
@@ -137,7 +136,7 @@ def stored(engine: sa.Engine) -> Callable[[int], Found]:
 
 @pytest.fixture
 def meanwhile(engine: sa.Engine) -> Callable[[Callable[[Session], object]], None]:
-    """Return a function with which somebody else does something, and commits."""
+    """Return a function that runs and commits another person's change."""
 
     def do(act: Callable[[Session], object]) -> None:
         with Session(engine) as session:
@@ -151,7 +150,7 @@ def meanwhile(engine: sa.Engine) -> Callable[[Callable[[Session], object]], None
 def plain_actors(
     database: Database, engine: sa.Engine
 ) -> Iterator[tuple[Actor[Session], Actor[Session]]]:
-    """Bring on two who use plain sessions."""
+    """Add two actors with plain sessions."""
     made: list[Actor[Any]] = [
         Actor(f"plain {n}", lambda: Session(engine), database) for n in (1, 2)
     ]
@@ -171,7 +170,7 @@ Stored = Callable[[int], tuple[int, list[int]]]
 
 
 def add_ten(session: Session) -> None:
-    """Add ten to the first line of order 1, and total it again."""
+    """Add ten to the first line of order 1, and update the total."""
     order = session.get_one(Order, 1)
     order.lines[0].value += 10
     order.total = sum(line.value for line in order.lines)
@@ -245,7 +244,7 @@ def test_a_bulk_statement_goes_past_the_lock(
     plain.commit()
     total, values = stored(1)
     assert total != sum(values)
-    with session_factory() as holder, holder.locked(Order, 1) as order:  # and so it goes through
+    with session_factory() as holder, holder.locked(Order, 1) as order:  # so it succeeds
         holder.execute(sa.delete(Line).where(Line.order_id == 1, Line.value < 20))
         holder.expire(order)
         order.total = sum(line.value for line in order.lines)
@@ -294,7 +293,7 @@ def test_a_savepoint_takes_the_lock_along(
     locking.flush()
     locking.rollback()
 
-    if plain.get_bind().dialect.name == "postgresql":  # where the lock is really gone
+    if plain.get_bind().dialect.name == "postgresql":  # there the lock is really gone
         plain.connection()
         savepoint = plain.begin_nested()
         kept = plain.get_one(Order, 1, with_for_update=True)
@@ -391,7 +390,7 @@ def test_autocommit(database: Database, session_factory: Callable[[], LockingSes
     autocommit = database.engine(isolation_level="AUTOCOMMIT")
     with Session(autocommit) as plain, session_factory() as other:
         kept = plain.get_one(Order, 1, with_for_update=True)
-        assert other.get_entity(Order, 1, ForUpdate | NoWait)  # nobody holds it
+        assert other.get_entity(Order, 1, ForUpdate | NoWait)  # not held
         assert kept
     with LockingSession(autocommit) as session, pytest.raises(LockNotSupported, match="AUTOCOMMIT"):
         session.get_entity(Order, 1, ForUpdate)
@@ -401,7 +400,7 @@ def test_a_message_for_what_did_not_happen(
     plain: Session, locking: LockingSession, session_factory: Callable[[], LockingSession]
 ) -> None:
     sent: list[str] = []
-    plain.add(Line(id=3, order_id=1, value=1))  # there is a line 3
+    plain.add(Line(id=3, order_id=1, value=1))  # line 3 exists
     sent.append("mail")
     with pytest.raises(IntegrityError):
         plain.commit()
@@ -442,7 +441,7 @@ def deadlock(
     first: Callable[[Session], object],
     second: Callable[[Session], object],
 ) -> None:
-    """Let both take another step, and see the server end one of them."""
+    """Let both take another step; the server ends one of them."""
     steps = [one.starts(first)]
     wait_until_blocked(waiter=one, holder=other, step=steps[0])
     steps.append(other.starts(second))
@@ -459,13 +458,13 @@ def deadlock(
 
 
 def locks(entity: type[Any], ident: int, *, read: bool = False) -> Callable[[Session], object]:
-    # On SQL Server, where with_for_update() compiles to nothing, whoever locks writes a hint.
+    # On SQL Server with_for_update() compiles to nothing, so programs use a hint to lock.
     locked = sa.select(entity).where(entity.id == ident).with_for_update(read=read)
     locked = locked.with_hint(entity, "WITH (UPDLOCK, ROWLOCK)", "mssql")
     return lambda session: session.scalars(locked).one()
 
 
-@pytest.mark.not_databases("sqlite")  # the file's lock is one
+@pytest.mark.not_databases("sqlite")  # there is one lock per file
 def test_documents_are_locked_in_any_order(
     plain_actors: PlainActors, alice: Actor[LockingSession], bob: Actor[LockingSession]
 ) -> None:
@@ -485,7 +484,7 @@ def test_documents_are_locked_in_any_order(
     assert step.result() == [1, 2]
 
 
-@pytest.mark.not_databases("sqlite", "mssql")  # where UPDLOCK is granted next to a reader's S lock
+@pytest.mark.not_databases("sqlite", "mssql")  # UPDLOCK is granted beside a reader's S lock
 def test_a_read_lock_that_becomes_a_write_lock(
     plain_actors: PlainActors, alice: Actor[LockingSession]
 ) -> None:

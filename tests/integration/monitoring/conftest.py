@@ -1,4 +1,4 @@
-"""A session that asks who is in its way."""
+"""A session that asks which connections block it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from tests.support.databases import Database
 
 @pytest.fixture(autouse=True)
 def asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Share no answer with who asks later: most tests ask twice, and change something between."""
+    """Share no answer with a later query: most tests ask twice, with a change in between."""
     monkeypatch.setattr(diagnosis, "SHARED_FOR", 0.0)
 
 
 @pytest.fixture
 def asker(engine: sa.Engine) -> Iterator[LockingSession]:
-    """Open a session that tells who holds what it does not get."""
+    """Open a session that reports the holders of a refused lock."""
     with LockingSession(engine, diagnose=True) as session:
         yield session
 
 
 @pytest.fixture
 def poor(documents: Database) -> Iterator[sa.URL]:
-    """Make an account that may use the tables, and nothing else."""
+    """Create an account that may use the tables, and nothing else."""
     with account(documents) as url:
         yield url
 
 
 @pytest.fixture
 def applications(database: Database) -> dict[str, Any]:
-    """Return the options of an engine whose connections say that they are ``billing``."""
+    """Return options for an engine whose connections identify themselves as ``billing``."""
     if sa.make_url(database.url).get_driver_name() not in ("psycopg", "psycopg2", "pymysql"):
         pytest.skip("no other driver takes the name of the program as an argument of that name")
     name = "application_name" if database.name == "postgresql" else "program_name"

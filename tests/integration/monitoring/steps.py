@@ -1,4 +1,4 @@
-"""The actions of the tests of this folder, connections beside a pool, and an account with few privileges."""
+"""The actions of this folder's tests, connections beside a pool, and a low-privilege account."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DROP = {
 
 @contextmanager
 def account(database: Database) -> Iterator[sa.URL]:
-    """Make it; skip the test where the tests' own account may not."""
+    """Create it; skip the test if the tests' own account may not."""
     url = sa.make_url(database.url)
     family = url.get_backend_name()
     with database.observer().connect() as connection:
@@ -74,9 +74,9 @@ def queries_of(engine: sa.Engine) -> SharedQueries[object, object]:
 
 @contextmanager
 def side_connections(engine: sa.Engine, asking: int) -> Iterator[list[str]]:
-    """Write down what is made beside the pool, whose connections are open already.
+    """Record the connections made beside the pool, whose own are open already.
 
-    The first waits until so many have asked: as on a server that takes its time to connect.
+    The first waits until this many queries have started, as on a server that is slow to connect.
     """
     seen: list[str] = []
     queries = queries_of(engine)
@@ -106,7 +106,7 @@ T = TypeVar("T")
 ON_SERVERS = pytest.mark.databases("postgresql", "mysql", "mariadb")
 NO_WAIT = LockOptions.ForUpdate | LockOptions.NoWait
 
-#: Whether the server knows who holds a row that nobody waits for.
+#: Whether the server knows the holder of a row that has no waiter.
 KNOWS_HOLDERS: Mapping[str, bool] = {"postgresql": True, "mysql": True, "mariadb": False}
 
 _LOCK_TABLE: Mapping[str, tuple[str, str]] = {
@@ -123,7 +123,7 @@ def refused(
     lock: LockOptions = NO_WAIT,
     **how: Any,
 ) -> LockNotAvailable:
-    """Ask for what another holds; return the error.  Without keys: for all that there is."""
+    """Request a lock that another holds; return the error.  Without keys: request all rows."""
     asked: Callable[[], object]
     if not idents:
         asked = partial(session.scalars, session.entity_set(entity, lock))
@@ -139,7 +139,7 @@ def refused(
 def blockers(
     session: LockingSession, entity: type[Any], *idents: Any, **how: Any
 ) -> dict[int, LockConnection]:
-    """Ask for what another holds, in a transaction that is over then; return who is reported."""
+    """Request a lock that another holds, in a transaction that then ends; return the blockers."""
     found = refused(session, entity, *idents, **how).blockers
     session.rollback()
     by_id = {one.connection_id: one for one in found}
@@ -148,20 +148,20 @@ def blockers(
 
 
 def ids(*actors: Actor[Any]) -> set[int]:
-    """Return how the server calls the connections of these actors."""
+    """Return the server's ids for the connections of these actors."""
     return {actor.connection_id() for actor in actors}
 
 
 def among(waits: list[LockWait], *actors: Actor[Any]) -> list[LockWait]:
-    """Leave out who waits elsewhere on the server."""
+    """Leave out waiters elsewhere on the server."""
     mine = ids(*actors)
     return [wait for wait in waits if wait.waiter.connection_id in mine]
 
 
 def up_to_date(database: Database, ask: Callable[[], T], fits: Callable[[T], object]) -> T:
-    """Ask; on MariaDB again, until the answer fits: it comes from a copy.
+    """Query; on MariaDB repeat until the answer fits, because it comes from a copy.
 
-    The server renews it when nobody has read it for 0.1 s: see tests/support/waits.py.
+    The server renews the copy after 0.1 s without a read: see tests/support/waits.py.
     """
     found = ask()
     for _ in range(80 if database.name == "mariadb" else 0):
@@ -173,7 +173,7 @@ def up_to_date(database: Database, ask: Callable[[], T], fits: Callable[[T], obj
 
 
 def wait_until_reported(database: Database, *holders: Actor[Any]) -> None:
-    """Return when the copy that MariaDB answers from has the locks of these actors."""
+    """Return when the copy that MariaDB answers from lists the locks of these actors."""
     if database.name != "mariadb":
         return
     query = sa.text(
@@ -191,18 +191,18 @@ def wait_until_reported(database: Database, *holders: Actor[Any]) -> None:
 
 
 def insert_order_77(session: LockingSession) -> None:
-    """Hold a row that nobody else has seen, by a lock that InnoDB has not written down."""
+    """Hold a row that no other session has seen, by a lock that InnoDB has not recorded."""
     session.add(Order(id=77, total=0))
     session.flush()
 
 
 def lock_table(session: LockingSession) -> None:
-    """Keep everybody out of the orders."""
+    """Lock all others out of the orders."""
     _run(session, 0)
 
 
 def unlock_table(session: LockingSession) -> None:
-    """Let them in again; on PostgreSQL the end of the transaction does."""
+    """Unlock the orders; on PostgreSQL the end of the transaction does."""
     _run(session, 1)
     session.rollback()
 

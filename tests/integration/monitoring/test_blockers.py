@@ -1,4 +1,4 @@
-"""LockNotAvailable.blockers: the connections that hold the row which was not to be had."""
+"""LockNotAvailable.blockers: the connections that hold the requested row."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_holder_is_reported(
     assert holder.state == "idle in transaction"
     assert holder.transaction_seconds is not None
     assert holder.transaction_seconds >= 0
-    if database.name == "mariadb":  # it does not keep what is over
+    if database.name == "mariadb":  # it does not keep ended waits
         assert holder.statement is None
     else:
         assert f"FROM {entity.__tablename__}" in str(holder.statement) or entity is Lease
@@ -192,7 +192,7 @@ def test_who_has_locked_the_table_is_reported(
     mine = ids(alice)
     found = up_to_date(
         database,
-        # PostgreSQL's NOWAIT is about rows alone
+        # PostgreSQL's NOWAIT applies only to rows
         lambda: blockers(asker, Order, 1, lock=LockOptions.ForUpdate, lock_timeout=0.01),
         lambda found: set(found) == mine,
     )
@@ -381,7 +381,7 @@ def test_a_wait_is_reported(alice: Session, bob: Session, engine: sa.Engine) -> 
     assert {wait.blocker.connection_id} == ids(alice)
     assert wait.root_blocker == wait.blocker
     assert wait.table == "dbo.lk_order"
-    assert wait.key  # a hash: what would tell the key, %%lockres%%, is not documented
+    assert wait.key  # a hash: only %%lockres%% would give the key, and it is not documented
     assert (wait.waiter.state, wait.blocker.state) == ("active", "idle in transaction")
     assert "UPDLOCK" in str(wait.waiter.statement)
     alice.does(roll_back)

@@ -1,4 +1,4 @@
-"""lock_waits(): who waits for whom on the server, and who is at the root of it."""
+"""lock_waits(): which session waits for which on the server, and the root of each wait."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Make = Callable[..., sa.Engine]
 
 
 def host_of(database: Database) -> str | None:
-    """Return where the server says that our connections come from."""
+    """Return the client address that the server reports for our connections."""
     asked = {
         "postgresql": "SELECT host(inet_client_addr())",
         "mysql": "SELECT SUBSTRING_INDEX(USER(), '@', -1)",
@@ -94,11 +94,11 @@ def test_a_wait_is_reported(
     assert f" for {wait.blocker}" in str(wait)
 
 
-@pytest.mark.databases("mysql", "mariadb")  # elsewhere a locking read passes such a row by
+@pytest.mark.databases("mysql", "mariadb")  # elsewhere a locking read skips such a row
 def test_behind_a_row_just_inserted_the_blocker_is_who_inserted_it(
     database: Database, alice: Session, bob: Session, engine: sa.Engine
 ) -> None:
-    # The lock is implicit until somebody waits for it: the waiter writes it down, and MySQL names
+    # The lock is implicit until a session waits for it. The waiter then records it, and MySQL names
     # the waiter's thread in both columns of data_lock_waits.
     alice.does(insert_order_77)
     queued = bob.starts(locks(Order, 77))
@@ -146,7 +146,7 @@ def test_who_waits_for_two_is_reported_twice(
     wait_until_blocked(waiter=carol, holder=alice, step=queued)
     look = lambda: among(lock_waits(engine), carol)  # noqa: E731
     found = up_to_date(database, look, lambda found: len(found) > 1)
-    # PostgreSQL waits for one after the other.
+    # On PostgreSQL a waiter waits for one holder after another.
     all_of_them = ids(alice) if database.name == "postgresql" else ids(alice, bob)
     assert sorted(wait.blocker.connection_id for wait in found) == sorted(all_of_them)
     for actor in (alice, bob):
@@ -158,7 +158,7 @@ def test_who_waits_for_two_is_reported_twice(
 def test_a_reader_that_has_what_it_wants_does_not_wait(
     database: Database, alice: Session, bob: Session, carol: Session, engine: sa.Engine
 ) -> None:
-    # Readers all have the transaction number 0 on MariaDB 11.8.
+    # On MariaDB 11.8 every reader has the transaction number 0.
     alice.does(locks(Order, 1))
     carol.does(locks(Order, 2, LockOptions.SharedRead))
     queued = bob.starts(locks(Order, 1, LockOptions.SharedRead))
@@ -178,7 +178,7 @@ def test_a_wait_for_a_table_is_reported(alice: Session, bob: Session, engine: sa
     bob.does(lambda session: session.connection())
     queued = bob.starts(locks(Order, 1))
     found: list[LockWait] = []
-    while not (found or queued.done()):  # the server is asked, again and again
+    while not (found or queued.done()):  # polls the server
         found = among(lock_waits(engine), bob)
     holder = ids(alice)
     alice.does(unlock_table)
@@ -235,7 +235,7 @@ def test_another_process_tells_the_key_too(
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
     recent = "sa_doclock.dialects.named_locks._keys"
     with monkeypatch.context() as patched:
-        patched.setattr(recent, {})  # as in a process that has asked for no key
+        patched.setattr(recent, {})  # as in a process that has not queried a key
         (wait,) = among(lock_waits(engine), bob)
     assert "import:prices" in str(wait.key)
     alice.does(lambda session: session.rollback())
@@ -311,7 +311,7 @@ def test_a_prepared_transaction_is_reported_as_connection_0(
                 connection.execute(sa.update(Order).where(Order.id == 1).values(total=31))
         connection.invalidate()
     try:
-        # When the server has heard of the connection's end; MariaDB says so from a copy.
+        # After the server notices the closed connection; MariaDB reports it from a copy.
         wait_until(lambda: set(blockers(asker, Order, 1)) == {0}, poll_seconds=0.12)
         queued = bob.starts(locks(Order, 1))
         found: list[LockWait] = []
@@ -352,7 +352,7 @@ def test_who_may_not_know_learns_what_to_grant_and_that_is_enough(
         assert caught.value.args == (text,)
         with database.observer().connect() as connection:
             connection.exec_driver_sql(f"GRANT {needed} TO {poor.username}")
-        engine.dispose()  # MariaDB has noted what the connection may do
+        engine.dispose()  # MariaDB has recorded the connection's privileges
         (wait,) = up_to_date(database, lambda: among(lock_waits(engine), bob), lambda found: found)
         with LockingSession(engine, diagnose=True) as session:
             found = up_to_date(

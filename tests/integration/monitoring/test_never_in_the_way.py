@@ -1,4 +1,4 @@
-"""Asking who holds it waits for nobody, leaves nothing behind, and never hides the error."""
+"""The query for holders waits for no lock, leaves nothing behind, and never hides the error."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ONE_ONLY = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 2}
 
 @contextmanager
 def connections_of(engine: sa.Engine) -> Iterator[list[str]]:
-    """Write down which connections are made and closed inside of the block."""
+    """Record the connections made and closed in the block."""
     seen: list[str] = []
 
     def made(*_: object) -> None:
@@ -73,7 +73,7 @@ def test_a_second_connection_is_made_only_where_it_was_asked_for(
         session.rollback()
         with connections_of(engine) as seen:
             error = refused(session, Order, 1)
-        # No server knows who holds an SQLite file.
+        # No server knows the holder of an SQLite file.
         asked = diagnose and database.name != "sqlite"
         assert seen == (["made", "closed"] if asked else [])
     assert bool(error.blockers) is asked
@@ -144,7 +144,7 @@ def test_a_row_that_cannot_be_read_is_not_waited_for(
     alice: Session, asker: LockingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice.does(lock_table)
-    # As if the table had been locked after it was looked whether it is.
+    # As if the table had been locked after the check.
     monkeypatch.setattr(postgresql_holders, "_TABLE_LOCKS", sa.text("SELECT :oid WHERE false"))
     error = refused(asker, Order, 1, lock=LockOptions.ForUpdate, lock_timeout=0.01)
     assert error.blockers == ()
@@ -245,7 +245,7 @@ ALL_OF_THEM = {"pool_size": MANY, "max_overflow": 0}
 
 @pytest.fixture
 def shared_for_long(asked_anew: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  # it comes first
-    """Share an answer until the end of the test, however slow the machine is."""
+    """Share an answer until the end of the test, however slow the machine."""
     monkeypatch.setattr(diagnosis, "SHARED_FOR", 2 * PATIENCE)
     monkeypatch.setattr(diagnosis, "PATIENCE", PATIENCE)
 

@@ -30,7 +30,7 @@ HELD: Mapping[str, str] = {
 
 
 def takes(key: str = KEY, **how: Any) -> Step:
-    """Make the step that takes the key, and keeps it."""
+    """Make the step that locks the key, and keeps it."""
 
     def step(session: LockingSession) -> None:
         session.lock_key(key, **how)
@@ -39,7 +39,7 @@ def takes(key: str = KEY, **how: Any) -> Step:
 
 
 def finds_taken(key: str = KEY, **how: Any) -> Callable[[LockingSession], bool]:
-    """Make the step that says whether another has the key; it keeps nothing."""
+    """Make the step that returns whether another session has the key, and keeps no lock."""
 
     def step(session: LockingSession) -> bool:
         try:
@@ -59,7 +59,7 @@ def finds_taken(key: str = KEY, **how: Any) -> Callable[[LockingSession], bool]:
 
 @pytest.fixture
 def held_there(database: Database) -> Iterator[Callable[[], bool]]:
-    """Return a function that asks the server, from outside, whether somebody has the key."""
+    """Return a function that queries the server, from outside, whether a session has the key."""
     observer = database.observer()
 
     def ask() -> bool:
@@ -68,6 +68,6 @@ def held_there(database: Database) -> Iterator[Callable[[], bool]]:
         with observer.connect() as connection:
             return bool(connection.exec_driver_sql(HELD[database.name]).scalar())
 
-    wait_until(lambda: not ask())  # a server hears late of what the test before has closed
+    wait_until(lambda: not ask())  # a server may notice the previous test's disconnect late
     yield ask
     observer.dispose()

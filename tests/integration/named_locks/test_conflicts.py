@@ -1,4 +1,4 @@
-"""Waits for a named lock, their timeouts, and what is read afterwards."""
+"""Waits for a named lock, their timeouts, and later reads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_second_waits_until_the_transaction_of_the_first_ends(
 
 
 def test_a_wait_with_a_limit_ends_with_the_key_as_well(alice: Session, bob: Session) -> None:
-    for lock_timeout in (30, 29.5):  # MySQL counts whole seconds in another way
+    for lock_timeout in (30, 29.5):  # MySQL rounds whole seconds differently
         alice.does(takes())
         queued = bob.starts(takes(lock_timeout=lock_timeout))
         wait_until_blocked(waiter=bob, holder=alice, step=queued)
@@ -135,7 +135,7 @@ def test_one_of_two_gets_an_error_and_has_written_nothing(
     assert str(failure).startswith(f"named lock '{failure.ident}' FOR UPDATE on ")
     with pytest.raises(PendingRollbackError):
         loser.does(LockingSession.commit)
-    if alice.database.name != "postgresql":  # which has given up what the loser held
+    if alice.database.name != "postgresql":  # it released the loser's lock
         assert not steps[winner].done()
     loser.does(LockingSession.rollback)
     steps[winner].result()

@@ -1,4 +1,4 @@
-"""Keys: what doclock_key() makes of its parts, and what no database is asked for."""
+"""Keys: doclock_key() of its parts, and keys that are refused without a query."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_name_is_the_same_in_every_release() -> None:
 LONG = "a document with a very long name, " * 20
 
 PAIRS = (
-    ("user:ann", "user:Ann"),  # one name to MySQL
+    ("user:ann", "user:Ann"),  # the same name to MySQL
     ("cafe", "café"),
     ("strasse", "straße"),
     ("user", "user "),
@@ -198,7 +198,7 @@ def test_the_programs_own_lock_of_that_name_is_another_and_stays(
 # --------------------------------------------------------------------------------------------------
 # The numbers by which PostgreSQL knows the keys: nobody can choose one, and any program can compute it.
 
-#: Made in seconds by turning hashtextextended() around: a user may well be called like that.
+#: Found in seconds by inverting hashtextextended(): a user name can look like that.
 SAME_OLD_NUMBER = "user:mallory[vQJrh,yMWT#"
 OLD = "hashtextextended({}, 0)"
 PAGE = Path(__file__).parents[3] / "docs" / "named-locks.md"
@@ -208,7 +208,7 @@ Sessions = Callable[..., LockingSession]
 
 
 def documented() -> str:
-    """Return the number of :key as the page computes it in SQL."""
+    """Return the number of :key as computed by the page's SQL."""
     found = re.search(
         r"pg_advisory_xact_lock\((\('x'.*::bigint)\);$", PAGE.read_text(), re.MULTILINE
     )
@@ -218,7 +218,7 @@ def documented() -> str:
 
 @pytest.fixture
 def both_numbers(make_engine: Callable[..., sa.Engine]) -> Iterator[LockingSession]:
-    """Open a session of a deployment in which processes of an earlier version run too."""
+    """Open a session of a deployment that also runs processes of an earlier version."""
     engine = make_engine(execution_options={"doclock_old_keys": True})
     with LockingSession(engine) as session:
         yield session
@@ -242,7 +242,7 @@ def test_the_page_computes_the_same(session: LockingSession, key: str) -> None:
 
 
 def takes(session: LockingSession, number: str) -> bool:
-    """Return whether another program gets the lock of this number; it keeps nothing."""
+    """Return whether another program gets the lock of this number; keeps no lock."""
     try:
         call = f"SELECT pg_try_advisory_xact_lock({number})".replace("::", r"\:\:")
         return bool(session.scalar(sa.text(call), {"key": KEY}))
@@ -292,7 +292,7 @@ def test_both_versions_are_excluded(
 ) -> None:
     assert takes(other, OLD.format(":key"))
     both_numbers.lock_key(KEY, **how)
-    assert not takes(other, OLD.format(":key"))  # as an earlier version locks
+    assert not takes(other, OLD.format(":key"))  # locks like an earlier version
     assert finds_taken()(other)
     both_numbers.rollback()
     assert takes(other, OLD.format(":key"))
@@ -352,7 +352,7 @@ def test_after_a_read_the_write_lock_is_taken_and_nothing_is_changed(
 
 @pytest.mark.databases("sqlite")
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="sqlite3 tells no error numbers before")
-@pytest.mark.not_databases("sqlite-journal")  # where a reader keeps writers from committing
+@pytest.mark.not_databases("sqlite-journal")  # there a reader keeps writers from committing
 def test_after_a_read_that_is_old_it_is_a_conflict(session: Session, other: Session) -> None:
     begin_by_a_read(session)
     other.get_one_entity(Order, 1, LockOptions.ForUpdate).total = 99

@@ -1,4 +1,4 @@
-"""A registered statement runs before the connection goes back to its pool, or the pool closes it."""
+"""A registered statement runs before the connection returns to its pool, or the pool closes it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_where_it_fails_the_connection_is_closed(engine: sa.Engine) -> None:
 
 def test_at_once_on_a_connection_that_stays(engine: sa.Engine) -> None:
     with engine.connect() as connection:
-        execute_statements_now(connection)  # nothing is registered
+        execute_statements_now(connection)  # nothing registered
         on_return(connection, ExecuteStatement("SET @doclock = 1"))
         execute_statements_now(connection)
         assert setting_of(connection) == 1

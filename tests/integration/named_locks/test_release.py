@@ -1,4 +1,4 @@
-"""However a transaction ends, its connection goes back to the pool without the key."""
+"""Whatever ends a transaction, its connection returns to the pool without the key."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_nothing_is_left_of_it(make_engine: Callable[..., sa.Engine], held_there
         end(make)
         assert engine.pool.checkedout() == 0, end  # type: ignore[attr-defined]
         with engine.connect():
-            if end is invalidate:  # it has closed the connection, of which a server hears late
+            if end is invalidate:  # it closed the connection, which a server may notice late
                 wait_until(lambda: not held_there())
             assert not held_there(), end
 
@@ -206,7 +206,7 @@ def test_a_pool_that_is_disposed_of_meanwhile(engine: sa.Engine, held_there: Hel
 
 
 @ENDS_CONNECTION
-@pytest.mark.not_databases("sqlite")  # has no server to end it
+@pytest.mark.not_databases("sqlite")  # no server can end it
 def test_a_lost_connection_has_lost_it(
     database: Database, session: LockingSession, held_there: Held
 ) -> None:

@@ -1,4 +1,4 @@
-"""A key is the transaction's: which transactions can have one, and what else is done in them."""
+"""A key belongs to a transaction: which transactions can lock one, and what else they can do."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_documents_are_locked_under_it(session: Session, other: Session) -> None
     session.lock_key(KEY)
     with session.locked(Order, 1) as order:
         order.total = 31
-    assert session.in_transaction()  # the block has not opened it
+    assert session.in_transaction()  # the block did not open it
     assert finds_taken()(other)
     assert finds_held()(other)
     session.save_changes()
@@ -136,7 +136,7 @@ def test_a_savepoint_that_is_rolled_back_is_taken_again(
         savepoint.rollback()
         kept = finds_taken()(other)
         name = session.get_bind().dialect.name
-        assert kept is (name != "postgresql") or name == "mssql"  # which does not document it
+        assert kept is (name != "postgresql") or name == "mssql"  # it does not document this
         with recorded(engine) as statements:
             session.lock_key("before")
         assert statements == []
@@ -254,7 +254,7 @@ def test_the_rollback_of_a_savepoint_saves_the_rest(session: Session, other: Ses
     with session.begin():
         session.lock_key("mine")
         if session.get_bind().dialect.name == "sqlite":
-            return  # nobody else can have a key
+            return  # no other session can have a key
         other.lock_key(KEY)
         with pytest.raises(LockNotAvailable), session.begin_nested():
             session.lock_key(KEY, lock_timeout=0)
@@ -300,8 +300,8 @@ def test_what_was_not_granted_is_not_released_later(session: Session, other: Ses
 def test_a_lock_follows_a_named_lock_and_a_connection_that_was_handed_out(
     session: Session, monkeypatch: pytest.MonkeyPatch, reports_status: bool
 ) -> None:
-    """A named lock begins no transaction of InnoDB, of which a level could be asked."""
-    if not reports_status:  # as mysqlclient and mariadb-connector
+    """A named lock begins no InnoDB transaction, so there is no level to query."""
+    if not reports_status:  # as with mysqlclient and mariadb-connector
         monkeypatch.setattr("sa_doclock.dialects.innodb._status", lambda _: None)
     session.lock_key("another")
     session.connection()
@@ -325,7 +325,7 @@ _LATE = {
 
 @pytest.mark.databases("mysql", "mariadb")
 def test_a_limit_that_ends_the_statement_after_the_grant(engine: sa.Engine, other: Session) -> None:
-    """A busy server may be that slow, where the limit is a few milliseconds."""
+    """A busy server can be this slow, if the limit is a few milliseconds."""
     strategy = strategy_for(engine)
     late = sa.text(_LATE[product_of(engine.dialect)])
     names = InnoDBNamedLocks(lambda _seconds: late, strategy.errors)

@@ -1,4 +1,4 @@
-"""Functions to be called after a commit that write down that they were called."""
+"""Functions for on_commit() that record their calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Promises:
         self.kept: list[str] = []
 
     def note(self, name: str = "called") -> Callable[[], None]:
-        """Make a function that writes this name down."""
+        """Make a function that records this name."""
 
         def function() -> None:
             self.kept.append(name)
@@ -33,7 +33,7 @@ class Promises:
         return function
 
     def fail(self, error: BaseException) -> Callable[[], None]:
-        """Make a function that fails like this."""
+        """Make a function that fails with this error."""
 
         def failing() -> None:
             self.kept.append(str(error))
@@ -212,7 +212,7 @@ def test_a_commit_by_the_other_database_calls_is_a_commit(
     session: Session, promises: Promises
 ) -> None:
     session.begin()
-    session.add(Customer(id=9, name="new"))  # flushed by the commit itself
+    session.add(Customer(id=9, name="new"))  # the commit itself flushes it
     session.on_commit(promises.note())
     session.commit()
     assert promises.kept == ["called"]

@@ -1,4 +1,4 @@
-"""AsyncLockingSession.on_commit: the same, and what the function returns is awaited."""
+"""AsyncLockingSession.on_commit: the same, and an awaitable result is awaited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""on_commit: a function that fails undoes nothing, and stops no other."""
+"""on_commit: a failing function undoes nothing, and stops no other function."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_a_commit_that_postgresql_makes_a_rollback_is_none(
     with pytest.raises(DBAPIError):
         session.execute(BROKEN)
     with pytest.raises(PendingRollbackError):
-        session.commit()  # would be answered by ROLLBACK, which psycopg does not tell
+        session.commit()  # the server would answer with ROLLBACK, which psycopg does not report
     session.rollback()
     assert session.get(Customer, 9) is None
     session.commit()
@@ -373,7 +373,7 @@ def test_nor_one_of_the_transaction_before(session: Session, promises: Promises)
 # A lent Connection that is lost behind a COMMIT: what was committed is, and promises are kept.
 
 
-@pytest.mark.databases("mysql", "mariadb")  # where KILL ends a connection in the middle
+@pytest.mark.databases("mysql", "mariadb")  # there KILL ends a connection midway
 def test_it_is_given_up_and_the_promise_is_kept(
     documents: Database, make_engine: Callable[..., sa.Engine]
 ) -> None:
@@ -395,7 +395,7 @@ def test_it_is_given_up_and_the_promise_is_kept(
         assert lent.invalidated
         session.rollback()
         lent.rollback()
-        session.get_entity(Order, 2, ForUpdate)  # on another one
+        session.get_entity(Order, 2, ForUpdate)  # on another connection
         session.on_commit(lambda: called.append("rolled back"))
         session.rollback()
     assert called == ["committed"]

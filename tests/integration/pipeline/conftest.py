@@ -1,4 +1,4 @@
-"""Pipelined sessions, on tables of their own, through a wire that counts."""
+"""Pipelined sessions, on separate tables, through a proxy that counts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Sessions = Callable[..., LockingSession]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell what the marker of these tests means."""
+    """Describe the marker of these tests."""
     config.addinivalue_line("markers", "alters_tables: the next test has new ones")
 
 
 @pytest.fixture(scope="module")
 def kept() -> Iterator[KeptTables]:
-    """Keep the tables until the last test of a file has ended: others test that they are missing."""
+    """Keep the tables until the last test of a file ends: other tests need them to be missing."""
     tables = KeptTables(Base.metadata, fill)
     yield tables
     tables.close()
@@ -36,7 +36,7 @@ def kept() -> Iterator[KeptTables]:
 def bills(
     request: pytest.FixtureRequest, database: Database, kept: KeptTables
 ) -> Iterator[Database]:
-    """Return the database with the rows of models.py in it."""
+    """Return the database with the rows of models.py."""
     kept.put_rows(database)
     yield database
     if request.node.get_closest_marker("alters_tables"):
@@ -45,7 +45,7 @@ def bills(
 
 @pytest.fixture
 def wire(bills: Database) -> Iterator[Wire]:
-    """Stand in front of the server."""
+    """Run a proxy in front of the server."""
     wire = wire_to(bills.url)
     yield wire
     wire.close()
@@ -53,7 +53,7 @@ def wire(bills: Database) -> Iterator[Wire]:
 
 @pytest.fixture
 def engine(bills: Database, wire: Wire) -> Iterator[sa.Engine]:
-    """Make an engine of one connection, which is in the pool already, and has asked what is asked once."""
+    """Return a warmed-up engine with one connection, which is in the pool."""
     through, one = over(wire, bills.url), {"pool_size": 1, "max_overflow": 0}
     engine = sa.create_engine(through, connect_args=bills.connect_args, **one)
     strategy = strategy_for(engine)
@@ -65,7 +65,7 @@ def engine(bills: Database, wire: Wire) -> Iterator[sa.Engine]:
 
 @pytest.fixture
 def make(engine: sa.Engine) -> Iterator[Sessions]:
-    """Return a maker of sessions, pipelined unless asked otherwise, that are closed in the end."""
+    """Return a maker of sessions, pipelined by default, that are closed at the end."""
     made: list[LockingSession] = []
 
     def make(**options: Any) -> LockingSession:
@@ -79,13 +79,12 @@ def make(engine: sa.Engine) -> Iterator[Sessions]:
 
 @pytest.fixture
 def session(make: Sessions) -> LockingSession:
-    """Open a pipelined session."""
     return make()
 
 
 @pytest.fixture
 def elsewhere(bills: Database) -> Iterator[sa.Engine]:
-    """Return an engine past the wire, which commits each statement."""
+    """Return an engine without the proxy, which commits each statement."""
     engine = bills.observer()
     yield engine
     engine.dispose()
@@ -93,7 +92,7 @@ def elsewhere(bills: Database) -> Iterator[sa.Engine]:
 
 @pytest.fixture
 def start_over(bills: Database) -> Callable[[], None]:
-    """Return a function that puts the rows back."""
+    """Return a function that restores the rows."""
     engine = bills.engine()
 
     def put_back() -> None:

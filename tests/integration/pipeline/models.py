@@ -1,4 +1,4 @@
-"""Models whose flush needs its answer: versions, defaults of the server, late constraints."""
+"""Models whose flush needs the server's answer: versions, server defaults, deferred constraints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Base(DeclarativeBase):
 
 
 class Bill(Base):
-    """Versioned: an UPDATE that finds no row has lost against another."""
+    """Versioned: an UPDATE that matches no row has lost against another session."""
 
     __tablename__ = "pl_bill"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -40,7 +40,7 @@ class Bill(Base):
 
 
 class Item(Base):
-    """Its key and its stamp are the server's; what it points to is looked at by COMMIT."""
+    """The server generates its key and its stamp; COMMIT checks its foreign key."""
 
     __tablename__ = "pl_item"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -54,7 +54,7 @@ class Item(Base):
 
 
 class Note(Base):
-    """Not versioned, all its values from the program."""
+    """Not versioned; the program provides all its values."""
 
     __tablename__ = "pl_note"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -64,7 +64,7 @@ class Note(Base):
 
 
 def fill(connection: sa.Connection) -> None:
-    """Bill 1 with two items, bill 2 with none, three notes."""
+    """Insert bill 1 with two items, bill 2 with none, and three notes."""
     for table in reversed(Base.metadata.sorted_tables):
         connection.execute(table.delete())
     connection.execute(

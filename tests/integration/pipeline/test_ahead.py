@@ -1,4 +1,4 @@
-"""Rows that were read ahead are used only while a read would give the same now."""
+"""Rows read ahead are used only as long as a new read would return the same."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def values(session: Session) -> list[int] | None:
 
 @pytest.fixture
 def on_load() -> Iterator[Callable[[Callable[[Session], object]], None]]:
-    """Return what has a function run when a bill is loaded."""
+    """Return a function that runs another when a bill is loaded."""
     listening: list[Callable[..., None]] = []
 
     def add(function: Callable[[Session], object]) -> None:
@@ -106,7 +106,7 @@ def test_a_listener_may_lock_while_the_parts_are_read(
 
 
 class Next(sa.TypeDecorator[int]):
-    """A type whose values the driver does not get as they are."""
+    """A type whose values are converted before they reach the driver."""
 
     impl = sa.Integer
     cache_ok = True
@@ -236,7 +236,7 @@ def run(elsewhere: sa.Engine, *statements: sa.Executable) -> None:
 
 
 def another_was_first(session: Session, elsewhere: sa.Engine) -> None:
-    """Change bill 1, which somebody has changed since it was read, and a note with it."""
+    """Change bill 1, which another session has changed since it was read, together with a note."""
     bill = session.get_one(Bill, 1)
     session.get_one(Note, 1).text = "never"
     bill.total = 99

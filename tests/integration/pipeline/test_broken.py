@@ -1,4 +1,4 @@
-"""The connection breaks while statements travel together: all of them happen, or none."""
+"""The connection breaks while statements travel together: all of them take effect, or none."""
 
 from __future__ import annotations
 
@@ -25,27 +25,26 @@ pytestmark = [*ON_POSTGRESQL]
 
 
 class CuttingWire(Wire):
-    """Lets the first part of one message through, and nothing more of its connection."""
+    """Lets only the first part of one message through, and nothing more of its connection."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Break nothing yet."""
         self._cut: tuple[str, float] | None = None
         self._messages = 0
         super().__init__(host, port)
 
     def break_next(self, direction: str, share: float, nth: int = 1) -> None:
-        """Break the connection over which a message in this direction comes.
+        """Break the connection at a message in this direction.
 
         :param direction: "there" or "back".
-        :param share: of the bytes of this message, those that still arrive.
-        :param nth: which one, counted from now on.
+        :param share: the share of the message's bytes that still arrive.
+        :param nth: which message, counted from now on.
         """
         self._messages = nth
         self._cut = direction, share
 
     @property
     def broken(self) -> bool:
-        """Return whether that has come to pass."""
+        """Return whether the connection broke."""
         return self._cut is None
 
     def _pass_on(self, one: socket.socket, other: socket.socket, direction: str) -> None:
@@ -75,7 +74,7 @@ SHARES = [eighth / 8 for eighth in range(9)]
 
 @pytest.fixture
 def wire(bills: Database) -> Iterator[CuttingWire]:
-    """Stand in front of the server, with scissors."""
+    """Run a proxy in front of the server, which can cut connections."""
     url = sa.make_url(bills.url)
     wire = CuttingWire(url.host or "127.0.0.1", url.port or 5432)
     yield wire
@@ -83,7 +82,7 @@ def wire(bills: Database) -> Iterator[CuttingWire]:
 
 
 def change(session: LockingSession, number: int) -> None:
-    """Change what takes several statements; nothing of it is sent yet."""
+    """Make changes that need several statements; send none of them yet."""
     bill = session.get_document(Bill, 1, ForUpdate)
     assert bill is not None
     bill.total = number
@@ -93,7 +92,7 @@ def change(session: LockingSession, number: int) -> None:
 
 
 def numbers(elsewhere: sa.Engine) -> set[int]:
-    """Return the numbers that are committed, once the server has closed the broken connection."""
+    """Return the committed numbers, after the server has closed the broken connection."""
     with elsewhere.connect() as connection:
         connection.exec_driver_sql("BEGIN")
         connection.execute(sa.select(Bill.id).where(Bill.id == 1).with_for_update()).all()
@@ -126,21 +125,21 @@ def test_in_what_travels_with_commit(
         except DBAPIError as error:
             failed += 1
             lost = error.connection_invalidated
-            # LockLost would say that nothing is saved.
+            # LockLost would claim that nothing is saved.
             in_doubt = error.statement == "COMMIT" and not isinstance(error, LockLost)
             session.rollback()
             assert lost
             assert in_doubt
             assert reported == []
-        else:  # all of the answer has come
+        else:  # the whole answer arrived
             assert reported.pop() == number
             before = {number}
             wire.break_next("nowhere", 0)
-            engine.dispose()  # who has it all does not know that the connection broke
+            engine.dispose()  # its driver does not know that the connection broke
         assert not session.held_locks
         after = numbers(elsewhere)
         assert after in (before, {number}), (direction, nth, share)
-        # The server has done it, though nobody has heard; pgpool-II answers piece by piece, before that.
+        # The server did it, unseen by the client; pgpool-II answers piece by piece, before that.
         if direction == "back" and bills.column != PGPOOL:
             assert after == {number}
         before = after
@@ -165,9 +164,9 @@ def test_in_what_travels_with_a_lock(
         lambda: session.lock_key("a name"),
     ]
     for way in ways:
-        for share in SHARES[:-1]:  # else all of the answer comes
+        for share in SHARES[:-1]:  # with all of it, the whole answer arrives
             with engine.connect():
-                pass  # the connection is in the pool again
+                pass  # the connection is back in the pool
             wire.break_next(direction, share)
             with pytest.raises(DBAPIError) as caught:
                 way()

@@ -1,4 +1,4 @@
-"""Errors come out as without a pipeline: the same error, of the same statement."""
+"""Errors are the same as without a pipeline: the same error, of the same statement."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def not_text(session: Session) -> None:
 
 
 def no_character(session: Session) -> None:
-    """The driver refuses the second of two statements, before it sends it."""
+    """The driver refuses the second of two statements, before sending it."""
     session.get_one(Bill, 1).total = 50
     session.get_one(Note, 1).text = "a\x00"
 
@@ -126,7 +126,7 @@ def test_of_a_constraint_that_commit_looks_at(
         session.save_changes()
     session.rollback()
     assert notes(elsewhere) == UNTOUCHED
-    if bills.column == PGPOOL:  # what comes first after a COMMIT that failed: docs/poolers.md
+    if bills.column == PGPOOL:  # the first error after a failed COMMIT: docs/poolers.md
         with pytest.raises(InternalError, match="current transaction is aborted"):
             session.get_one(Item, -1)
         session.rollback()
@@ -258,7 +258,7 @@ def test_they_travel_together(
     session.commit()
 
 
-# Past the ORM, in which SQLAlchemy counts the rows itself.
+# Without the ORM, in which SQLAlchemy counts the rows itself.
 @LIMITS
 def test_their_rows_are_counted(make: Sessions, hold_limit: int | None) -> None:
     session = make(pipeline=False, hold_limit=hold_limit)

@@ -33,7 +33,7 @@ _WAITS = sa.text("SELECT count(*) FROM pg_stat_activity WHERE :holder = ANY(pg_b
 
 @contextmanager
 def holding(elsewhere: sa.Engine) -> Iterator[Callable[[], bool]]:
-    """Hold bill 1 and note 1; the function tells whether somebody waits for them."""
+    """Hold bill 1 and note 1; the function returns whether a session waits for them."""
     with elsewhere.connect() as connection:
         connection.exec_driver_sql("BEGIN")
         connection.execute(sa.select(Bill).where(Bill.id == 1).with_for_update())
@@ -46,7 +46,7 @@ def holding(elsewhere: sa.Engine) -> Iterator[Callable[[], bool]]:
 
 def until(is_waited_for: Callable[[], bool]) -> None:
     while not is_waited_for():
-        pass  # the server says when
+        pass  # the server tells when
 
 
 def numbers(elsewhere: sa.Engine) -> tuple[Any, ...]:
@@ -76,7 +76,7 @@ STEPS: dict[str, tuple[Callable[[LockingSession], object], Callable[[LockingSess
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Have SIGINT raise KeyboardInterrupt, also where a shell has started pytest in its background."""
+    """Let SIGINT raise KeyboardInterrupt, even if a shell started pytest in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -113,13 +113,13 @@ def test_ctrl_c(
 @rows("sent", [False, True])
 @in_a_loop
 async def test_a_run_that_python_frees_closes_its_connection(bills: Database, sent: bool) -> None:
-    """Nobody can wait for the answers any more."""
+    """Nothing can wait for the answers any more."""
     url = sa.make_url(bills.url).set(drivername="postgresql")
     driver = await psycopg.AsyncConnection.connect(url.render_as_string(hide_password=False))
     cursor, reached = driver.cursor(), asyncio.Event()
 
     async def send() -> None:
-        # Its answer does not come before the run is freed.
+        # Its answer does not arrive before the run is freed.
         await cursor.execute("SELECT pg_sleep(5)")
         reached.set()
         if not sent:
@@ -128,7 +128,7 @@ async def test_a_run_that_python_frees_closes_its_connection(bills: Database, se
     run = greenlet_spawn(send_in_pipeline, driver, [send])
     task = asyncio.create_task(run)
     await reached.wait()
-    run.close()  # while it waits: where all is sent, for the answers
+    run.close()  # while it waits for the answers, with everything sent
     assert driver.closed
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

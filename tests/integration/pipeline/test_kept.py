@@ -1,4 +1,4 @@
-"""The writes kept for COMMIT are those that would have been sent, and none that may be undone."""
+"""The writes delayed until COMMIT are those that would be sent, and none that may be undone."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_with_what_a_listener_may_still_change(
     make: Sessions, engine: sa.Engine, elsewhere: sa.Engine, pipeline: bool
 ) -> None:
     class Number(int):
-        """Of no type that is sure to stay as it is."""
+        """A type that may change its values."""
 
     def one(cursor: Any, statement: str, parameters: Any, _context: Any) -> bool | None:
         if not statement.startswith("UPDATE pl_note"):
@@ -161,7 +161,7 @@ def test_a_commit_is_refused_behind_a_lock_that_has_failed(
                 session.get_one_entity(Bill, 1, LockOptions.ForUpdate | LockOptions.NoWait)
 
         session.get_one_entity(Note, 1, LockOptions.ForUpdate).number = 50
-        session.flush()  # nothing waits for COMMIT
+        session.flush()  # no write waits for COMMIT
         with pytest.raises(PendingRollbackError):
             session.commit()
         session.rollback()

@@ -75,7 +75,7 @@ def load(read: Action) -> Action:
     return look
 
 
-#: By name: what is done, with its round trips without a pipeline and with it.
+#: By name: the action, with its round trips without and with a pipeline.
 TABLE: dict[str, tuple[Action, int, int]] = {
     "get_entity, details, save_changes": (change(lock_and_details), 6, 3),
     "get_entity, details, release_locks": (load(lock_and_details), 4, 3),
@@ -99,7 +99,7 @@ def test_the_page_has_the_same_table() -> None:
 
 
 def test_begin_travels_with_the_lock(wire: Wire, session: Session) -> None:
-    # Also: the one thing of psycopg that is not documented is as it was.
+    # Also tests that psycopg's one undocumented behaviour is unchanged.
     assert trips(wire, session, lock) == 1
 
 
@@ -185,7 +185,7 @@ Together = Callable[..., list[Outcome]]
 
 @pytest.fixture
 def together(bills: Database, engine: sa.Engine) -> Iterator[Together]:
-    """Return what runs functions in one commit, and returns the results or errors."""
+    """Return a function that runs functions in one commit, and returns the results or errors."""
     holder = LockingSession(bills.engine())
     with ThreadPoolExecutor(8) as threads, holder:
 
@@ -213,7 +213,7 @@ def add(number: int) -> Function:
 
 def refused_by_the_server(session: LockingSession, bill: Bill) -> int:
     bill.total += 1000
-    session.get_one(Note, 1).number = 100  # against its CHECK
+    session.get_one(Note, 1).number = 100  # violates its CHECK
     return bill.total
 
 

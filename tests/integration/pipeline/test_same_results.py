@@ -1,4 +1,4 @@
-"""Whatever happens in a flush, the same is committed with a pipeline as without."""
+"""A flush commits the same with a pipeline as without."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Play = Callable[[Session], Any]
 
 
 def everything(session: Session) -> Any:
-    """Insert, update and delete, with keys and stamps of the server, and a late constraint."""
+    """Insert, update and delete, with server-generated values and a deferred constraint."""
     bill = session.get_document(Bill, 1, ForUpdate)
     assert bill is not None
     bill.total = 5
@@ -39,7 +39,7 @@ def everything(session: Session) -> Any:
 
 
 def in_steps(session: Session) -> Any:
-    """Savepoints, one of them rolled back, and a flush in between."""
+    """Savepoints, one rolled back, with a flush in between."""
     session.get_one_entity(Bill, 1, ForUpdate).total = 1
     session.flush()
     with session.begin_nested():
@@ -54,7 +54,7 @@ def in_steps(session: Session) -> Any:
 
 
 def open_savepoint(session: Session) -> Any:
-    """A commit with a savepoint open commits both."""
+    """A commit with an open savepoint commits both."""
     session.begin_nested()
     session.get_one(Note, 1).text = "both"
     session.commit()
@@ -62,7 +62,7 @@ def open_savepoint(session: Session) -> Any:
 
 
 def reads_in_the_midst(session: Session) -> Any:
-    """A listener that reads what the flush has written, in every way there is."""
+    """A listener that reads what the flush has written, in every possible way."""
     seen: list[Any] = []
     number = sa.select(Note.number).where(Note.id == 1)
 
@@ -90,7 +90,7 @@ def reads_in_the_midst(session: Session) -> Any:
 
 
 def by_the_driver_alone(session: Session) -> Any:
-    """A listener that goes past SQLAlchemy finds what the flush has written."""
+    """A listener that bypasses SQLAlchemy finds the flush's writes."""
     seen: list[Any] = []
 
     @event.listens_for(session, "after_flush")
@@ -104,7 +104,7 @@ def by_the_driver_alone(session: Session) -> Any:
 
 
 def flushes_again(session: Session) -> Any:
-    """A listener that changes more, for another flush of the same commit."""
+    """A listener that changes more, which makes the same commit flush again."""
 
     @event.listens_for(session, "after_flush_postexec")
     def change(session: Session, _: object) -> None:
@@ -118,7 +118,7 @@ def flushes_again(session: Session) -> Any:
 
 
 def what_can_be_changed_later(session: Session) -> Any:
-    """A list that somebody changes in place after it was flushed."""
+    """A list that is changed in place after its flush."""
     note = session.get_one(Note, 1)
 
     @event.listens_for(session, "after_flush")
@@ -131,7 +131,7 @@ def what_can_be_changed_later(session: Session) -> Any:
 
 
 def commits_itself(session: Session) -> Any:
-    """A transaction object in the place of Session.commit()."""
+    """A transaction object in place of Session.commit()."""
     transaction = session.begin()
     session.get_one(Note, 1).text = "so"
     transaction.commit()

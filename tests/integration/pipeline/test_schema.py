@@ -1,4 +1,4 @@
-"""A schema_translate_map holds for what travels with a lock as well."""
+"""A schema_translate_map also applies to statements that travel with a lock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ both = pytest.mark.parametrize("pipeline", [False, True])
 
 @pytest.fixture
 def engine(database: Database) -> sa.Engine:
-    """Make an engine of a database where the tables are in the tenant's schema alone."""
+    """Make an engine of a database whose tables exist only in the tenant's schema."""
     engine = database.engine()
     with engine.begin() as connection:
         connection.exec_driver_sql("DROP SCHEMA IF EXISTS pl_tenant CASCADE")

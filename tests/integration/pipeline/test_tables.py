@@ -1,4 +1,4 @@
-"""Tables on which an UPDATE is more than it says: triggers, views, partitions, rules."""
+"""Tables on which an UPDATE has more effects: triggers, views, partitions, rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CREATE FUNCTION pl_replace() RETURNS trigger AS
 'BEGIN UPDATE pl_kept SET number = NEW.number WHERE id = OLD.id; RETURN NEW; END' LANGUAGE plpgsql
 """
 
-#: What is done to the table of the notes, by name.
+#: The changes to the notes' table, by name.
 OTHERWISE = {
     "a trigger that swallows the row": (
         _SWALLOW,
@@ -59,7 +59,7 @@ _BACK = (
 
 @pytest.fixture(params=OTHERWISE)
 def otherwise(request: pytest.FixtureRequest, elsewhere: sa.Engine) -> Iterator[str]:
-    """Make of the notes' table something else."""
+    """Change the notes' table in this way."""
     with elsewhere.connect() as connection:
         for statement in OTHERWISE[request.param]:
             connection.exec_driver_sql(statement)

@@ -1,4 +1,4 @@
-"""Whoever gets the connection next gets it as the driver made it, with nothing that waits."""
+"""The next user of a connection gets it as the driver made it, with no pending statements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NUMBER = sa.select(Note.number).where(Note.id == 1)
 
 
 class Veto(Exception):
-    """Of a listener."""
+    """A listener's error."""
 
 
 def veto_behind_a_flush(session: LockingSession) -> None:
@@ -47,7 +47,7 @@ def as_the_driver_made_it(connection: sa.Connection) -> bool:
 
 
 def number_after_the_next(engine: sa.Engine, elsewhere: sa.Engine) -> int | None:
-    """Have somebody else commit over the connection."""
+    """Let another session commit over the connection."""
     with engine.begin() as connection:
         assert connection.scalar(sa.text("SELECT 1")) == 1
         assert as_the_driver_made_it(connection)
@@ -267,7 +267,7 @@ def session_factory(bills: Database) -> sessionmaker[LockingSession]:
 
 @contextmanager
 def traced(session: LockingSession) -> Iterator[Sent]:
-    """Append the names of the messages that are sent in this block, as libpq tells them."""
+    """Append the names of the messages sent in this block, as libpq reports them."""
     driver: Any = session.connection().connection.driver_connection
     sent: Sent = []
     with tempfile.TemporaryFile(mode="w+") as file:
@@ -278,7 +278,7 @@ def traced(session: LockingSession) -> Iterator[Sent]:
         finally:
             driver.pgconn.untrace()
             file.seek(0)
-            # F: from the frontend.  A statement of several lines is a message of several.
+            # F: from the frontend.  A statement with several lines is traced on several.
             sent += [line.split("\t")[2].strip() for line in file if line.startswith("F\t")]
 
 
@@ -297,7 +297,7 @@ def hold_all(session: LockingSession) -> None:
     session.execute(sa.update(Item).values(value=0))
 
 
-#: By name: the options of a session, and what it does, which waits: no answer has come when Sync is sent.
+#: By name: a session's options, and an action that waits: no answer has arrived when Sync is sent.
 WAYS_LAST_MESSAGE: dict[str, tuple[dict[str, Any], Callable[[LockingSession], object]]] = {
     "lock_timeout": ({}, partial(lock, lock_timeout=30)),
     "key": ({}, lambda session: session.lock_key("key", lock_timeout=30)),

@@ -1,4 +1,4 @@
-"""pipeline=True is never accepted and ignored; and what it does not touch is as it was."""
+"""pipeline=True is never silently ignored, and leaves the rest unchanged."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_of_two_databases_none_commits_before_a_write_of_the_other_is_taken(
     for _ in range(8):  # SQLAlchemy commits them in any order
         with LockingSession(binds=binds, pipeline=True) as session:
             session.get_one_entity(Bill, 1, ForUpdate).total = 99
-            session.flush()  # its database has no statement after this one
+            session.flush()  # its database gets no later statement
             session.get_one(Note, 1).number = 100
             with pytest.raises(sa.exc.IntegrityError):
                 session.save_changes()

@@ -1,4 +1,4 @@
-"""Sessions on a pool with one connection, through a wire that counts."""
+"""Sessions on a pool with one connection, through a proxy that counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.models import Order
 pytestmark = pytest.mark.quick
 
 
-#: Plain text on the wire where TLS would add messages of its own.
+#: Unencrypted: TLS would add its own messages.
 _PLAIN: Mapping[str, dict[str, Any]] = {
     "postgresql": {"sslmode": "disable", "gssencmode": "disable"},
 }
@@ -46,7 +46,7 @@ def wire(documents: Database) -> Iterator[Wire]:
 def connect(
     documents: Database, wire: Wire, read_committed: dict[str, Any]
 ) -> Iterator[Callable[..., LockingSession]]:
-    """Return a maker of sessions through the wire, each with a connection in its pool already."""
+    """Return a maker of sessions through the proxy, each with a connection in its pool already."""
     made: list[LockingSession] = []
 
     def make(**options: Any) -> LockingSession:
@@ -56,7 +56,7 @@ def connect(
         engine = sa.create_engine(url, pool_size=1, max_overflow=0, pool_timeout=5, **given)
         session = LockingSession(engine)
         made.append(session)
-        for _ in range(2):  # what is asked of a server once
+        for _ in range(2):  # the queries sent once per server
             session.get_one_entity(Order, 1, LockOptions.ForUpdate)
             session.rollback()
         return session
@@ -188,14 +188,14 @@ def test_no_lock_and_no_change_is_left(
 def test_no_lock_is_left_on_a_connection_that_was_lent_for_one_class(
     make_engine: Callable[..., sa.Engine],
 ) -> None:
-    # At this level nothing is sent when the connection goes back but what is looked for here.
+    # At this level the return of a connection sends only the statements that this test checks.
     engine = make_engine(isolation_level="READ COMMITTED", **skip_redundant_rollback())
     with engine.connect() as lent:
         with Session(engine) as session:
             session.bind_mapper(Order, lent)
             session.get_one_entity(Order, 1, ForUpdate)
             session.commit()
-        # Of a locking SELECT the server does not say that a transaction is open.
+        # For a locking SELECT the server does not report that a transaction is open.
         raw(lent.connection, "SELECT id FROM lk_order WHERE id = 1 FOR UPDATE")
     with sessionmaker(make_engine(), class_=LockingSession)() as another:
         assert not finds_held()(another)
@@ -232,10 +232,10 @@ def test_the_status_is_what_the_server_has_said(engine: sa.Engine) -> None:
         connection.commit()
         assert strategy.status.is_idle(driver)
         connection.exec_driver_sql("SET SESSION completion_type = 'CHAIN'")
-        connection.commit()  # which has begun another transaction
+        connection.commit()  # which began another transaction
         assert not strategy.status.is_idle(driver)
         connection.exec_driver_sql("SET SESSION completion_type = 'NO_CHAIN'")
-    assert not strategy.status.is_idle(object())  # a driver that does not tell
+    assert not strategy.status.is_idle(object())  # a driver that does not report it
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Documents behind a pooler, and what two actors do with one of them."""
+"""Documents behind a pooler, and the steps of two actors with one of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.models import Base, Order, refill
 
 @pytest.fixture(autouse=True)
 def documents(database: Database) -> Database:
-    """Put the rows of tests/support/models.py there."""
+    """Insert the rows of tests/support/models.py."""
     database.create(Base.metadata)
     with database.observer().begin() as connection:
         refill(connection)

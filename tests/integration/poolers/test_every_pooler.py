@@ -1,6 +1,6 @@
-"""Locks behind each pooler: what docs/poolers.md promises.
+"""Locks behind each pooler, as docs/poolers.md promises.
 
-The tests of tests/integration/locking run there too, where a run names the poolers:
+The tests of tests/integration/locking run there too, if a run names the poolers:
 ``--databases pgbouncer-transaction,pgbouncer-session,pgpool``.
 """
 
@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.poolers, pytest.mark.slow, pytest.mark.exhaustive]
 
 @pytest.fixture(params=["psycopg", "psycopg2"])
 def driver(request: pytest.FixtureRequest, documents: Database) -> str:
-    """Let the engines of the test have this driver."""
+    """Make the test's engines use this driver."""
     name: str = request.param
     if find_spec(name) is None:
         skip_without(request.config, name, "it is not installed")

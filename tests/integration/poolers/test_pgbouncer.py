@@ -1,4 +1,4 @@
-"""Statements and settings that PgBouncer gives to other clients, and their findings of check_database()."""
+"""Statements and settings that PgBouncer leaks to other clients, as check_database() finds them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ _counted = itertools.count(20, 20)
 
 @contextmanager
 def moved_to_another_connection(documents: Database) -> Iterator[LockingSession]:
-    """Yield a session whose driver has prepared on a connection that another client uses by now."""
+    """Yield a session that prepared statements on a connection which another client now uses."""
     prepares = documents.engine(connect_args={"prepare_threshold": 0})
     other = documents.engine()
     with LockingSession(prepares) as session:
-        # psycopg counts in the names: what an earlier test has left on a connection is not met.
+        # psycopg numbers the names: this avoids statements that an earlier test left on a
+        # connection.
         for number in range(next(_counted)):
             session.execute(sa.text(f"SELECT {number} AS n{number}"))
         session.commit()
@@ -46,7 +47,7 @@ def moved_to_another_connection(documents: Database) -> Iterator[LockingSession]
         session.commit()
         session.expunge_all()
         with other.connect() as busy:
-            busy.exec_driver_sql("SELECT 1")  # on the connection that was used last
+            busy.exec_driver_sql("SELECT 1")  # on the connection used last
             yield session
 
 
@@ -116,13 +117,13 @@ def test_check_database_finds_the_caches_of_asyncpg(
 
 def test_check_database_finds_what_a_listener_sets(documents: Database) -> None:
     sets, innocent = documents.engine(), documents.engine()
-    name = "deadlock_timeout"  # no test runs into it, should one get this connection next
+    name = "deadlock_timeout"  # harmless, should a test get this connection next
 
     def connected(driver: Any, _record: object) -> None:
         driver.execute(f"SET {name} = '1001ms'")
         driver.commit()
 
-    _reset(innocent)  # a test before may have had asyncpg, which sets jit by itself
+    _reset(innocent)  # an earlier test may have used asyncpg, which sets jit
     assert "postgresql-session-settings" not in codes(innocent)
     sa.event.listen(sets, "connect", connected)
     try:

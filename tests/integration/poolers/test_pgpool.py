@@ -1,6 +1,6 @@
-"""Locks behind pgpool-II, which sends to a standby what it takes for a read: what docs/poolers.md says.
+"""Locks behind pgpool-II, which sends apparent reads to a standby, as docs/poolers.md describes.
 
-The standby of these tests has stopped replaying where a test wants to see who has answered.
+The standby of these tests stops replaying when a test must see which server answered.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ForUpdate, SharedRead, SnapshotRead = (
 )
 WRITE_FUNCTIONS = {"write_function_list": "a_function_of_ours"}
 ADAPTIVE = {"disable_load_balance_on_write": "dml_adaptive"}
-#: A stable function, which pgpool-II takes for a read.
+#: A stable function, which pgpool-II treats as a read.
 PORT = sa.text("SELECT inet_server_port()")
 
 Behind = Callable[..., sa.Engine]
@@ -53,7 +53,7 @@ Behind = Callable[..., sa.Engine]
 
 @pytest.fixture
 def behind(documents: Database) -> Iterator[Behind]:
-    """Return a function that gives an engine behind another pgpool-II, with these settings."""
+    """Return a function that makes an engine behind another pgpool-II, with these settings."""
     started, engines = [], []
 
     def engine(**settings: str) -> sa.Engine:
@@ -70,7 +70,7 @@ def behind(documents: Database) -> Iterator[Behind]:
 
 @pytest.fixture
 def standby(documents: Database) -> Iterator[sa.Connection]:
-    """Connect to the standby, past pgpool-II."""
+    """Connect to the standby, without pgpool-II."""
     engine = sa.create_engine(
         documents.standby_url, poolclass=NullPool, isolation_level="AUTOCOMMIT"
     )
@@ -83,7 +83,7 @@ def standby(documents: Database) -> Iterator[sa.Connection]:
 
 @contextmanager
 def behind_the_primary(documents: Database, standby: sa.Connection) -> Iterator[None]:
-    """Let the standby have totals and values of before, 30 and not 31."""
+    """Keep the old totals and values on the standby, 30 and not 31."""
     standby.exec_driver_sql("SELECT pg_wal_replay_pause()")
     paused = "SELECT pg_get_wal_replay_pause_state() = 'paused'"
     try:
@@ -195,7 +195,7 @@ def test_a_list_of_functions_sends_the_other_functions_to_the_standby(behind: Be
 def test_check_database_finds_that_reads_are_balanced(documents: Database, behind: Behind) -> None:
     assert codes(behind()) == {"postgresql-standby-reads"}
     assert codes(behind(load_balance_mode="off")) == set()
-    assert codes(documents.observer()) == set()  # a primary with a standby, and no pooler
+    assert codes(documents.observer()) == set()  # a primary with a standby, without a pooler
 
 
 def test_programs_that_only_read_can_have_the_standby(documents: Database, behind: Behind) -> None:
@@ -238,7 +238,7 @@ def test_a_server_side_cursor_fails(documents: Database) -> None:
 
 @pytest.fixture
 def deferred(documents: Database) -> sa.Table:
-    """Return a table with a constraint that COMMIT looks at."""
+    """Return a table with a constraint that COMMIT checks."""
     unique = sa.UniqueConstraint("id", deferrable=True, initially="DEFERRED")
     table = sa.Table("lk_deferred", sa.MetaData(), sa.Column("id", sa.Integer), unique)
     documents.create(table.metadata)
@@ -350,7 +350,7 @@ def test_so_it_does_with_asyncpg(documents: Database) -> None:
 
 
 def test_the_cure_of_the_idle_limit_does_no_harm(documents: Database, behind: Behind) -> None:
-    """Reads that are balanced must go to the primary first: see the two tests of an idle limit."""
+    """Load-balanced reads must first go to the primary: see the two tests of an idle limit."""
     code, role = "postgresql-idle-limit", "ALTER ROLE CURRENT_USER SET idle_in_transaction"
     balanced, to_primary = behind(), documents.engine()
     assert cure_of(balanced, code).startswith("first have the pooler send all statements for this")

@@ -1,4 +1,4 @@
-"""The server's word about a connection, and an account that pg8000 can use."""
+"""The server's view of a connection, and an account that pg8000 can use."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ IsInTransaction = Callable[[sa.Connection], bool]
 def watch(database: Database, connection: sa.Connection) -> IsInTransaction:
     """Return a function that tells whether the server has a transaction open for this connection.
 
-    The connection, which is in none, is left in none.
+    A connection without a transaction is left without one.
     """
     if database.name != "postgresql":
         return _refuses_set_transaction
-    with closing(connection.connection.cursor()) as cursor:  # past SQLAlchemy
+    with closing(connection.connection.cursor()) as cursor:  # without SQLAlchemy
         cursor.execute("SELECT pg_backend_pid()")
         number = cursor.fetchall()[0][0]
     connection.connection.rollback()
@@ -42,7 +42,7 @@ def watch(database: Database, connection: sa.Connection) -> IsInTransaction:
 
 
 def _refuses_set_transaction(connection: sa.Connection) -> bool:
-    """Ask MySQL or MariaDB, whose list of transactions is up to 0.1 s old."""
+    """Query MySQL or MariaDB, whose list of transactions is up to 0.1 s old."""
     driver_error: Any = connection.dialect.loaded_dbapi.Error
     try:
         with closing(connection.connection.cursor()) as cursor:
@@ -55,7 +55,7 @@ def _refuses_set_transaction(connection: sa.Connection) -> bool:
 
 
 def account_for_pg8000(database: Database) -> str:
-    """Return an account with the password of the URL; pg8000 accepts 4,096 rounds of SCRAM or more."""
+    """Return an account with the URL's password; pg8000 needs 4,096 rounds of SCRAM or more."""
     url = sa.make_url(database.url)
     name = f"{url.username}_pg8000"
     with database.observer().connect() as connection:
@@ -93,14 +93,14 @@ _ALL = tuple(dict.fromkeys(name for names in DRIVERS.values() for name in names)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that uses ``driver`` once for each."""
+    """Parametrize each test that uses ``driver``."""
     if "driver" in metafunc.fixturenames:
         metafunc.parametrize("driver", _ALL)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the drivers that belong to other databases: those are no tests.
+    """Deselect drivers of other databases, instead of skipping them.
 
     pytest calls this with the tests of all folders.
     """
@@ -121,12 +121,12 @@ def _fits(item: pytest.Item) -> bool:
 
 @pytest.fixture
 def url(documents: Database, driver: str) -> sa.URL:
-    """Lead to the rows of tests/support/models.py by this driver."""
+    """Return this driver's URL of the database with the rows of tests/support/models.py."""
     return url_of(documents, driver, sa.make_url(documents.url))
 
 
 def url_of(documents: Database, driver: str, given: sa.URL) -> sa.URL:
-    """Return this URL for the driver; skip the test if the driver is not there."""
+    """Return this URL for the driver; skip the test if the driver is not installed."""
     if importlib.util.find_spec(driver) is None:
         pytest.skip(f"no driver {driver}")
     if driver == "pg8000":
@@ -137,14 +137,14 @@ def url_of(documents: Database, driver: str, given: sa.URL) -> sa.URL:
 
 @pytest.fixture
 def run(url: sa.URL) -> Run:
-    """Return a function that runs another one with an engine that has not connected yet."""
+    """Return a function that runs another with an engine that has not connected yet."""
     return partial(run_on, url)
 
 
 def run_on(url: sa.URL, play: Callable[[sa.Engine], T], **options: Any) -> T:
     """Run this with an engine that has not connected yet.
 
-    That of an asynchronous driver runs in a greenlet of SQLAlchemy's.
+    An asynchronous engine runs in one of SQLAlchemy's greenlets.
     """
     if url.get_driver_name() in ASYNCHRONOUS:
         return asyncio.run(_run_in_loop(url, play, options))
@@ -171,5 +171,5 @@ def _engine(url: sa.URL, options: Mapping[str, Any]) -> Iterator[sa.Engine]:
         engine.dispose()
 
 
-#: Columns of the matrix whose connections are PostgreSQL's own once more.
+#: Matrix columns that use PostgreSQL's own connections again.
 SAME = (PIPELINED, *POOLERS)

@@ -1,4 +1,4 @@
-"""A question that cannot be asked in place goes over a connection beside the pool, or is refused."""
+"""A query that cannot run in place uses a connection beside the pool, or is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FULL = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 60}
 
 
 def connections_of(engine: sa.Engine) -> list[str]:
-    """Write down each connection that is made and closed, of the pool and beside it."""
+    """Record each connection made and closed, in the pool and beside it."""
     seen: list[str] = []
     event.listen(engine, "connect", lambda *_: seen.append("made"))
     event.listen(engine, "close", lambda *_: seen.append("closed"))
@@ -80,7 +80,7 @@ def test_nor_does_the_first_use_by_a_session_of_the_engine(run: Run, driver: str
             session.get_one_entity(Order, 1, ForUpdate)
         return [*seen]
 
-    beside = ["made", "closed"] if driver == "pg8000" else []  # which does not tell its status
+    beside = ["made", "closed"] if driver == "pg8000" else []  # it does not report its status
     assert run(play, **FULL) == ["made", *beside]
 
 
@@ -115,7 +115,7 @@ def test_without_another_connection_a_lock_is_refused_and_a_read_is_not(run: Run
 
 @pytest.mark.databases("postgresql")
 def test_a_lock_that_finds_one_later_is_followed_as_any_other(run: Run) -> None:
-    """The session has begun when no server could be asked."""
+    """The session began when no server could be queried."""
 
     def play(engine: sa.Engine) -> None:
         with engine.connect() as lent:
@@ -151,7 +151,7 @@ def claims(engine: sa.Engine, _: sa.Connection) -> None:
 
 
 def claims_on_the_connection(_: sa.Engine, lent: sa.Connection) -> None:
-    """Ask whether the table is a view, for sessions that join the program's transaction."""
+    """Query whether the table is a view, for sessions that join the program's transaction."""
     factory = partial(LockingSession, lent)
     sessions = ClaimSessions(factory, ClaimQuery(sa.select(Order), None), ClaimReport())
     with factory() as session:

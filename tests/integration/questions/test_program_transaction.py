@@ -42,7 +42,7 @@ def on_a_connection(engine: sa.Engine) -> Iterator[LockingSession]:
 
 
 def in_a_transaction(mode: Any) -> Open:
-    """Return what opens a session on a Connection whose transaction the program has begun."""
+    """Return a function that opens a session on a Connection in the program's transaction."""
 
     @contextmanager
     def opened(engine: sa.Engine) -> Iterator[LockingSession]:
@@ -56,7 +56,7 @@ def in_a_transaction(mode: Any) -> Open:
     return opened
 
 
-#: The ways in which a session comes to its connection; in none of them it has sent anything.
+#: The ways in which a session gets its connection, without sending a statement.
 OPEN: Mapping[str, Open] = {
     "engine": of_the_engine,
     "lent": on_a_connection,
@@ -69,7 +69,7 @@ in_a_savepoint = in_a_transaction("create_savepoint")
 
 
 def first_use(session: LockingSession) -> None:
-    """Have the library ask all that it asks when a session begins, and nothing else be sent."""
+    """Run the library's queries at the start of a session, and send nothing else."""
     session.connection()
     assert session.get_bind().dialect in strategies
 
@@ -124,7 +124,7 @@ def test_what_is_read_under_a_table_lock_is_not_older(
 @each_way
 def test_it_has_not_begun_at_the_server(run: Run, opened: Open, documents: Database) -> None:
     def play(engine: sa.Engine) -> list[bool]:
-        with engine.connect() as connection:  # which goes back to the pool, and is taken next
+        with engine.connect() as connection:  # returns to the pool, and is taken next
             is_in_transaction = watch(documents, connection)
         with opened(engine) as session:
             first_use(session)
@@ -161,7 +161,7 @@ def test_a_set_transaction_of_the_program_is_not_used_up(run: Run) -> None:
     run(play)
 
 
-# What asks for itself, as the first of an engine, on a Connection that the program has lent.
+# Calls that query first, on a new engine, on a Connection lent by the program.
 
 
 def locks(session: LockingSession) -> None:
@@ -220,7 +220,7 @@ def test_the_transaction_that_it_opens_is_the_sessions(
     feature: Callable[[LockingSession], None],
     options: Mapping[str, Any],
 ) -> None:
-    """So that save_changes() commits, and the connection comes back without one."""
+    """So save_changes() commits, and the connection returns without a transaction."""
 
     def play(engine: sa.Engine) -> None:
         with engine.connect() as lent, LockingSession(lent, **with_gate(options)) as session:
@@ -256,7 +256,7 @@ def test_the_transaction_of_the_lender_goes_on(
 
 
 def test_an_adopted_lock_opens_no_snapshot(run: Run, elsewhere: Elsewhere) -> None:
-    """On MySQL to read of a table in information_schema does."""
+    """On MySQL a read from information_schema does."""
 
     def play(engine: sa.Engine) -> str:
         with LockingSession(engine) as session:
@@ -297,7 +297,7 @@ def test_an_autocommit_connection_stays_one(run: Run, documents: Database) -> No
 
 
 def test_the_default_level_is_that_of_the_program_also_behind_its_transaction(run: Run) -> None:
-    """Another connection tells it, which the same listeners have made."""
+    """It comes from another connection, set up by the same listeners."""
     set_level = "SET SESSION {} TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"
 
     def play(engine: sa.Engine) -> str | None:

@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: the storage engine of a table, asked so that the program does not see it."""
+"""MySQL and MariaDB: querying a table's storage engine has no effect that the program sees."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Base(DeclarativeBase):
 
 
 class Mark(Base):
-    """Its comment looks as the line that tells the storage engine."""
+    """Its comment looks like the line with the storage engine."""
 
     __tablename__ = "qu_mark"
     __table_args__ = {  # noqa: RUF012
@@ -36,7 +36,7 @@ class Mark(Base):
 
 
 class Passing(Base):
-    """Only ever made as a temporary table."""
+    """Only ever created as a temporary table."""
 
     __tablename__ = "qu_passing"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -44,7 +44,7 @@ class Passing(Base):
 
 @pytest.fixture(autouse=True)
 def marks(documents: Database) -> None:
-    """Make the table, with one row."""
+    """Create the table, with one row."""
     table: Any = Mark.__table__
     documents.create(_metadata_of(table))
     with documents.observer().connect() as connection:
@@ -79,7 +79,7 @@ def test_a_temporary_table_without_row_locks_is_refused(run: Run) -> None:
 
 @pytest.fixture
 def account(documents: Database) -> Iterator[sa.URL]:
-    """Make an account that may read and write one column each, which is enough for FOR UPDATE."""
+    """Create an account that may read and write one column each, enough for FOR UPDATE."""
     url = sa.make_url(documents.url).set(username="qu_columns", password="columns")
     with documents.observer().connect() as connection:
         connection.exec_driver_sql("DROP USER IF EXISTS qu_columns")
@@ -97,7 +97,7 @@ def account(documents: Database) -> Iterator[sa.URL]:
 def test_an_account_with_privileges_on_columns_alone(
     account: sa.URL, documents: Database, elsewhere: Callable[..., list[Any]], stored_by: str
 ) -> None:
-    """SHOW CREATE TABLE is refused to it, and information_schema has the table."""
+    """SHOW CREATE TABLE is refused to it, but information_schema has the table."""
     with documents.observer().connect() as connection:
         connection.exec_driver_sql(f"ALTER TABLE qu_mark ENGINE={stored_by}")
     engine = sa.create_engine(account, isolation_level="REPEATABLE READ")
@@ -126,7 +126,7 @@ class MarkView(Watched):
 def test_a_view_is_asked_for_without_a_snapshot(
     documents: Database, elsewhere: Callable[..., list[Any]], key: int
 ) -> None:
-    """The next read shows what others have committed meanwhile, also where no row was found."""
+    """The next read shows later commits of others, even if no row was found."""
     with documents.observer().connect() as connection:
         connection.exec_driver_sql("CREATE OR REPLACE VIEW qu_mark_view AS SELECT id FROM qu_mark")
     engine = sa.create_engine(documents.url, isolation_level="REPEATABLE READ")

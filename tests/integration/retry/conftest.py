@@ -20,14 +20,14 @@ __all__ = ["pytest_collection_modifyitems", "pytest_generate_tests", "url"]
 
 @pytest.fixture
 def engine(engine: sa.Engine) -> sa.Engine:
-    """Make the engine of all; its connections look for a deadlock as soon as they may."""
+    """Make the shared engine; its connections look for a deadlock as soon as possible."""
     if engine.dialect.name == "postgresql":
         event.listen(engine, "connect", look_for_deadlocks_at_once)
     return engine
 
 
 def look_for_deadlocks_at_once(connection: Any, _: object) -> None:
-    """Have PostgreSQL wait less than its second, where the tests' user may ask for that."""
+    """Shorten PostgreSQL's deadlock_timeout of one second, if the tests' user may."""
     cursor = connection.cursor()
     cursor.execute(
         "SELECT set_config('deadlock_timeout', '20ms', false) FROM pg_roles "
@@ -39,7 +39,7 @@ def look_for_deadlocks_at_once(connection: Any, _: object) -> None:
 
 @pytest.fixture(autouse=True)
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Write down how long it would have waited between two attempts, and wait no longer."""
+    """Record the pauses between attempts, without pausing."""
     seconds: list[float] = []
     monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=seconds.append))
     return seconds

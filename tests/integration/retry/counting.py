@@ -1,4 +1,4 @@
-"""Functions for run_transaction that count their runs, or meet in a deadlock."""
+"""Functions for run_transaction that count their runs, or deadlock."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ NAMES = sa.select(Customer.id, Customer.name).order_by(Customer.id)
 
 
 def own_logic(test: Test) -> Test:
-    """Mark a test of what the library decides by itself: one database is enough."""
+    """Mark a test of the library's own decisions: one database is enough."""
     pytest.mark.databases("sqlite")(test)
     pytest.mark.not_databases("sqlite-journal")(test)
     return test
 
 
 def rename(session: Session, name: str) -> None:
-    """Write something that everybody can see once it is committed."""
+    """Write a value that is visible to all once it is committed."""
     session.get_one(Customer, 1).name = name
     session.flush()
 
 
 class Counted:
-    """A function that fails with these errors, one in each run, and then returns its runs.
+    """A function that fails with these errors, one per run, and then returns its number of runs.
 
-    :param act: what it does before it fails or returns.
+    :param act: its action before it fails or returns.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class Counted:
 
     @property
     def runs(self) -> int:
-        """The number of calls."""
         return len(self.sessions)
 
     def __call__(self, session: Session) -> int:
@@ -62,7 +61,7 @@ class Counted:
 
 
 def deadlocks(number: int) -> list[DeadlockDetected]:
-    """Make as many errors as the library would raise of a server's."""
+    """Make this many errors like those the library raises for a server's."""
     return [DeadlockDetected(f"made up, {n}") for n in range(number)]
 
 
@@ -78,23 +77,23 @@ Take = Callable[[Session, int], Any]
 
 
 def by_lock(session: Session, ident: int) -> None:
-    """Take the row by a lock call."""
+    """Lock the row with a lock call."""
     session.get_one_entity(Order, ident, LockOptions.ForUpdate)
 
 
 def by_flush(session: Session, ident: int) -> None:
-    """Take the row by changing it."""
+    """Lock the row by changing it."""
     session.get_one(Customer, ident).name = "flushed"
     session.flush()
 
 
 def by_statement(session: Session, ident: int) -> None:
-    """Take the row by a statement of the program's own."""
+    """Lock the row with a statement of the program."""
     session.execute(sa.update(Customer).where(Customer.id == ident).values(name="updated"))
 
 
 def by_text(session: Session, ident: int) -> None:
-    """Take the row by SQL that nobody looks at."""
+    """Lock the row with SQL text that the library does not parse."""
     text = "SELECT id FROM lk_customer WHERE id = :id FOR UPDATE"
     if session.get_bind().dialect.name == "mssql":
         text = "SELECT id FROM lk_customer WITH (UPDLOCK, ROWLOCK) WHERE id = :id"
@@ -102,7 +101,7 @@ def by_text(session: Session, ident: int) -> None:
 
 
 class Crossing:
-    """The steps of alice and bob, crosswise."""
+    """The crosswise steps of alice and bob."""
 
     def __init__(self, take: Take, take_second: Take | None = None) -> None:
         self.runs: list[tuple[int, Session]] = []
@@ -111,7 +110,7 @@ class Crossing:
         self._meeting, self._one_is_done = threading.Barrier(2), threading.Event()
 
     def fn(self, mine: int, theirs: int) -> Callable[[Session], int]:
-        """Make the function that takes its own row, then the other's; it returns its own key."""
+        """Make the function that locks its own row, then the other's; it returns its own key."""
         first = True
 
         def run(session: Session) -> int:
@@ -131,7 +130,7 @@ class Crossing:
     def play(
         self, alice: Actor[Session], bob: Actor[Session], make: Callable[[], Session], **how: Any
     ) -> list[int | BaseException]:
-        """Run both to their ends; tell what each has returned or raised."""
+        """Run both to their ends; return the result or the error of each."""
 
         def run(fn: Callable[[Session], int]) -> int:
             try:

@@ -1,4 +1,4 @@
-"""async_run_transaction does what run_transaction does, on every asynchronous driver."""
+"""async_run_transaction does the same as run_transaction, on every asynchronous driver."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NAME = sa.select(Customer.name).where(Customer.id == 1)
 
 
 class Counted:
-    """A coroutine function that fails with these errors, one in each run, then returns its runs."""
+    """A coroutine function that raises these errors, one per run, then returns its run count."""
 
     def __init__(self, *errors: BaseException, act: Act | None = None) -> None:
         self.errors, self.act, self.runs = list(errors), act, 0
@@ -169,7 +169,7 @@ async def test_within_another_it_is_refused_of_either_kind(url: sa.URL) -> None:
             await async_run_transaction(never, Counted())
         with pytest.raises(LockMisuse):
             run_transaction(never, lambda _: None)
-        with pytest.raises(LockMisuse):  # a task of the function's is a part of it
+        with pytest.raises(LockMisuse):  # the function's task is part of it
             await asyncio.create_task(async_run_transaction(never, Counted()))
 
     async with connected(url) as engine:
@@ -252,7 +252,7 @@ def added_to(ident: int) -> sa.Update:
 @pytest.mark.databases("postgresql")
 @in_a_loop
 async def test_a_statement_whose_cached_plan_has_changed(url: sa.URL) -> None:
-    """Its columns are others since it was prepared; asyncpg prepares each, and so does psycopg here."""
+    """Its columns changed after it was prepared; asyncpg and psycopg prepare it here."""
     prepared = {"connect_args": {"prepare_threshold": 0}} if "psycopg" in url.drivername else {}
     read = sa.text("SELECT * FROM rt_planned")
     async with connected(url) as owner, connected(url, **prepared) as engine:
@@ -288,7 +288,7 @@ FOR_UPDATE = LockOptions.ForUpdate
 async def check_cancelled(
     url: sa.URL, fn: Counted, reached: asyncio.Event, *, backoff: float = 0
 ) -> None:
-    """Cancel it when it is there; then nothing is held, and it was not run again."""
+    """Cancel it when it gets there; then no lock is held, and it did not run again."""
     async with connected(url) as engine:
         make = maker(engine)
         task = asyncio.create_task(
@@ -307,7 +307,7 @@ async def check_cancelled(
 def stops_at(
     reached: asyncio.Event, prepare: Callable[[Session], object] = lambda _: None
 ) -> Callable[[Session], Awaitable[None]]:
-    """Write under a lock, prepare the rest, and wait for ever."""
+    """Write under a lock, prepare the rest, and wait forever."""
 
     async def act(session: Session) -> None:
         (await session.get_one_entity(Order, 1, FOR_UPDATE)).total = 7
@@ -349,7 +349,7 @@ async def test_in_the_function_and_once_more_while_it_rolls_back(url: sa.URL) ->
     reached = asyncio.Event()
 
     def cancel_at_rollback(session: Session) -> None:
-        # Not before the lock: the questions of an engine's first lock may end by a rollback.
+        # Not before the lock: the queries of an engine's first lock may end with a rollback.
         task = asyncio.current_task()
         assert task is not None
         event.listen(session.get_bind().engine, "rollback", lambda _: task.cancel(), once=True)

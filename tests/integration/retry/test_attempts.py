@@ -1,4 +1,4 @@
-"""Attempts go on until one works, until they are used up, and never after any other error."""
+"""Attempts continue until one succeeds or none are left, and never after another error."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_pool_is_as_before_when_it_gives_up(
     assert caught.value.attempts == fn.runs == 3
     assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
     assert not any(session.held_locks for session in fn.sessions)
-    assert not finds_held(Customer)(other)  # and other gives order 1 up
+    assert not finds_held(Customer)(other)  # and other releases order 1
     assert run_transaction(factory, fn) == 4
     assert elsewhere(NAMES)[0] == (1, "never")
 
@@ -196,11 +196,11 @@ def test_an_error_of_the_factory_comes_out_in_any_attempt(session_factory: Facto
 # --------------------------------------------------------------------------------------------------
 # The waits: a random part of a time that doubles up to a limit.  Nobody sleeps here.
 
-factory = sessionmaker(class_=LockingSession)  # nothing is sent, so no database is needed
+factory = sessionmaker(class_=LockingSession)  # no statement is sent, so no database is needed
 
 
 def waits(naps: list[float], attempts: int, backoff: float, max_backoff: float) -> list[float]:
-    """Let all attempts fail; return the waits between them."""
+    """Let all attempts fail; return the pauses between them."""
     naps.clear()
     fn = Counted(*deadlocks(attempts))
     with pytest.raises(DeadlockDetected):
@@ -231,7 +231,7 @@ def test_it_grows_and_is_spread_over_all_of_it(naps: list[float]) -> None:
     rounds = [waits(naps, 5, 1.0, 4.0) for _ in range(200)]
     for number, bound in enumerate([1.0, 2.0, 4.0, 4.0]):
         seconds = sorted(waited[number] for waited in rounds)
-        assert seconds[0] < bound * 0.1  # full jitter: also next to nothing
+        assert seconds[0] < bound * 0.1  # full jitter: pauses can be near zero too
         assert bound * 0.9 < seconds[-1] <= bound
         assert bound * 0.4 < sum(seconds) / len(seconds) < bound * 0.6
 

@@ -1,4 +1,4 @@
-"""Conflicts found only at a flush or at the commit are repeated as deadlocks are."""
+"""Conflicts detected only at a flush or at the commit are retried like deadlocks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_commit_that_is_not_serializable(make_engine: MakeEngine, elsewhere: R
     factory = at_level(make_engine, "SERIALIZABLE")
 
     def act(session: Session) -> None:
-        """Let another read, write and commit, between all that this does and its commit."""
+        """Let another session commit a write between this function's work and its commit."""
         session.scalars(NAMES).all()
         with factory() as other:
             other.scalars(NAMES).all()
@@ -213,7 +213,7 @@ TOTAL = sa.select(Order.total).where(Order.id == 1)
 
 @pytest.fixture
 def two_databases(session_factory: Factory, tmp_path: Path) -> Iterator[Factory]:
-    """Let customers be in a file of their own."""
+    """Move customers to a separate file."""
     second = sa.create_engine(f"sqlite:///{tmp_path}/second.db")
     Base.metadata.create_all(second)
     bind = session_factory.kw["bind"]
@@ -222,7 +222,7 @@ def two_databases(session_factory: Factory, tmp_path: Path) -> Iterator[Factory]
 
 
 def not_let_through(factory: Factory, reader: Session) -> Counted:
-    """Make a function whose transaction SQLite cannot commit the first time: somebody reads."""
+    """Make a function whose transaction SQLite cannot commit at first, because of a reader."""
 
     def act(session: Session) -> None:
         session.get_one_entity(Order, 1, Lock.ForUpdate).total += 1
@@ -286,7 +286,7 @@ def test_one_of_the_commit_of_the_only_database_is_repeated(two_databases: Facto
 def test_one_of_a_commit_in_two_phases_is_repeated(two_databases: Factory) -> None:
     def act(session: Session) -> None:
         both(session)
-        session.twophase = fn.runs == 1  # as if made so; SQLite has no PREPARE for the rest of it
+        session.twophase = fn.runs == 1  # as if created so; SQLite has no PREPARE for the rest
 
     fn = Counted(of_commit(), act=act)
     assert run_transaction(two_databases, fn) == 2
@@ -364,7 +364,7 @@ def test_a_single_attempt_raises_what_the_server_said(
 def test_a_deadlock_in_a_savepoint_that_is_rolled_back(
     alice: Player, bob: Player, session_factory: Factory, elsewhere: Run
 ) -> None:
-    """PostgreSQL keeps the rest, which is committed; InnoDB has kept nothing, and it is repeated."""
+    """PostgreSQL keeps and commits the rest; InnoDB keeps nothing, so the function runs again."""
 
     def insert_and_take(session: DeadlockSession, ident: int) -> None:
         session.add(Customer(id=10 + ident, name="rest"))

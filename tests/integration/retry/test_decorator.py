@@ -1,4 +1,4 @@
-"""@transactional: a function that is called without its session."""
+"""@transactional: a function called without its session."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_a_coroutine_comes_of_what_did_not_look_like_it() -> None:
     fn: Any = lambda session: asynchronous(session)  # noqa: E731, PLW0108
     with pytest.raises(TypeError, match="fn returned a coroutine"):
         run_transaction(factory, fn)
-    gc.collect()  # nor is it left to be "never awaited", which pytest would tell
+    gc.collect()  # no coroutine is "never awaited", which pytest would report
 
 
 @in_a_loop

@@ -1,4 +1,4 @@
-"""Inside of a transaction that is running there is nothing that could be run again."""
+"""Inside a running transaction no retry is possible."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_in_another_thread_it_is_fine(
 def test_a_context_that_has_outlived_the_transaction_is_fine(
     session_factory: Factory, fails: bool
 ) -> None:
-    """As that of a thread or task that the function has started."""
+    """Like that of a thread or task that the function started."""
     contexts: list[contextvars.Context] = []
     fn = Counted(*deadlocks(int(fails)), act=lambda _: contexts.append(contextvars.copy_context()))
     with suppress(DeadlockDetected):
@@ -156,7 +156,7 @@ def test_so_is_a_scoped_one_that_was_used_before(session_factory: Factory, elsew
         run_transaction(scope, new_customer)
     scope.remove()
     run_transaction(scope, new_customer)
-    assert run_transaction(scope, Counted(*deadlocks(2))) == 3  # closed, it is as new
+    assert run_transaction(scope, Counted(*deadlocks(2))) == 3  # closed, it is like new
     scope.remove()
     assert len(elsewhere(NAMES)) == 3
 
@@ -188,10 +188,10 @@ def test_of_a_connection_that_is_not_it_begins_the_transaction(
 def test_in_the_savepoints_of_a_test_suite_it_runs_and_is_not_repeated(
     engine: sa.Engine, elsewhere: Run
 ) -> None:
-    """After a deadlock the transaction around the savepoint may be gone: it is not ours."""
+    """After a deadlock the transaction around the savepoint may be gone, and it is not ours."""
     how: dict[str, Any] = {"join_transaction_mode": "create_savepoint"}
     with engine.connect() as connection:
-        connection.exec_driver_sql("BEGIN")  # which sqlite3 does not do by itself
+        connection.exec_driver_sql("BEGIN")  # sqlite3 does not send it
         factory = sessionmaker(connection, class_=LockingSession, **how)
         run_transaction(factory, new_customer)
         failing = Counted(*deadlocks(1))
@@ -249,7 +249,7 @@ LATER = (insert_raw, insert_by_connection, insert_by_flush, commit_after_insert)
 
 
 def swallowing(crossing: Crossing, take: Take, *later: Callable[[SwallowedSession], None]) -> Take:
-    """Take the row; after a deadlock go on with the rest, swallowing what that meets too."""
+    """Lock the row; after a deadlock continue with the rest, swallowing further errors."""
 
     def run(session: SwallowedSession, ident: int) -> None:
         try:
@@ -360,7 +360,7 @@ def test_an_error_that_the_function_makes_of_it_comes_out(
 def test_in_a_plain_session_it_would_have_escaped(
     alice: Player, bob: Player, engine: sa.Engine, elsewhere: Run
 ) -> None:
-    """The twin: the end of the transaction is in the database, its beginning is not."""
+    """The counterpart: the end of the transaction is in the database, its beginning is not."""
     meeting = threading.Barrier(2)
 
     def write_both(name: str, mine: int, theirs: int) -> None:

@@ -1,4 +1,4 @@
-"""retry_on=: errors of the program's choice are repeated as deadlocks are."""
+"""retry_on=: errors chosen by the program are retried like deadlocks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Base(DeclarativeBase):
 
 
 class Page(Base):
-    """A row with a version, and a name that is unique."""
+    """A row with a version and a unique name."""
 
     __tablename__ = "ro_page"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -86,7 +86,7 @@ def test_a_version_that_has_changed_meanwhile(pages: Factory, at_commit: bool) -
 
 
 def is_name_taken(error: Exception) -> bool:
-    """Return whether it is the constraint of the name; SQLite says its columns."""
+    """Return whether the constraint is the name's; SQLite reports its columns."""
     told = str(error.orig) if isinstance(error, IntegrityError) else ""
     return "uq_ro_page_name" in told or "ro_page.name" in told
 
@@ -262,7 +262,7 @@ def test_a_coroutine_that_comes_of_it_is_no_answer(session_factory: Factory) -> 
 def test_nothing_that_may_be_committed_is_repeated(
     session_factory: Factory, elsewhere: Run, stage: str
 ) -> None:
-    """Nobody knows whether the COMMIT was done whose answer is lost."""
+    """It is unknown whether the COMMIT with the lost answer was done."""
     engine: sa.Engine = session_factory.kw["bind"]
 
     def lose(connection: sa.Connection) -> None:
@@ -330,7 +330,7 @@ def test_nor_is_it_where_the_connection_is_cut_at_the_commit(
 
 @own_logic
 def test_two_databases(two_databases: Factory) -> None:
-    """An error before the commit undoes both; one of a COMMIT may have left one committed."""
+    """An error before the commit undoes both; an error of COMMIT may leave one committed."""
     fn = Counted(Refused(), act=both)
     assert run_transaction(two_databases, fn, retry_on=Refused) == 2
 

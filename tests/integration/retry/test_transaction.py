@@ -1,4 +1,4 @@
-"""The owner of the transaction, and its end when the function meddles with it."""
+"""The owner of the transaction, and its end if the function meddles with it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_it_has_committed_itself_is_not_committed_twice(
         session.get_one_entity(Order, 1, Lock.ForUpdate).total += 1
         session.commit()
 
-    fn = Counted(*deadlocks(1), act=act)  # as of another session
+    fn = Counted(*deadlocks(1), act=act)  # as from another session
     with pytest.raises(DeadlockDetected) as caught:
         run_transaction(session_factory, fn)
     assert fn.runs == 1
@@ -173,7 +173,7 @@ MAKERS = [by_bind_mapper, by_bind_table, by_get_bind]
 
 
 def forget(_: object) -> None:
-    """Return nothing, whatever was done."""
+    """Return None, whatever happened."""
 
 
 def with_the_connection(lent: sa.Connection) -> Callable[[Session], None]:
@@ -190,7 +190,7 @@ def with_bind_mapper(lent: sa.Connection) -> Callable[[Session], None]:
 
 @pytest.fixture
 def lent(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Lend a Connection, in whose transaction something was changed."""
+    """Lend a Connection whose transaction contains a change."""
     with engine.connect() as lent:
         lent.execute(RENAME)
         yield lent

@@ -1,4 +1,4 @@
-"""Telemetry that stays in memory."""
+"""Telemetry kept in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sa_doclock.opentelemetry import instrument, uninstrument
 
 
 class Recorded:
-    """All that was reported."""
+    """All reported telemetry."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -27,7 +27,7 @@ class Recorded:
 
     @property
     def spans(self) -> list[ReadableSpan]:
-        """The spans that have ended, in this order."""
+        """The ended spans, in order."""
         return list(self._exporter.get_finished_spans())
 
     def points(self, name: str) -> list[Any]:
@@ -40,9 +40,9 @@ class Recorded:
         ]
 
     def sums(self, name: str) -> dict[tuple[Any, ...], float]:
-        """Return the counts of a counter, or the numbers of values in a histogram.
+        """Return a counter's counts, or the numbers of values in a histogram.
 
-        By the values of the attributes, in the order of their names.
+        Keyed by the values of the attributes, in the order of their names.
         """
         return {
             tuple(value for _, value in sorted(point.attributes.items())): (
@@ -62,7 +62,6 @@ class Recorded:
                 yield from scope.metrics
 
     def clear(self) -> None:
-        """Forget the spans."""
         self._exporter.clear()
 
 
@@ -71,7 +70,7 @@ Instrument = Callable[..., Recorded]
 
 @pytest.fixture
 def instrumented() -> Iterator[Instrument]:
-    """Return a function that instruments, and returns what is recorded from then on."""
+    """Return a function that instruments, and returns the telemetry recorded from then on."""
 
     def start(**how: Any) -> Recorded:
         reported = Recorded()
@@ -84,5 +83,5 @@ def instrumented() -> Iterator[Instrument]:
 
 @pytest.fixture
 def reported(instrumented: Instrument) -> Recorded:
-    """Instrument, as by default."""
+    """Instrument with the defaults."""
     return instrumented()

@@ -209,7 +209,7 @@ def test_nothing_is_left(session: Session, reported: Recorded) -> None:
 
 @pytest.mark.databases("sqlite")
 def test_the_providers_of_the_program_by_default(session: Session) -> None:
-    instrument()  # none was set: all goes nowhere
+    instrument()  # none set: nothing is recorded
     try:
         with session.locked(Order, 1):
             assert not trace.get_current_span().get_span_context().is_valid

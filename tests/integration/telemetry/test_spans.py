@@ -29,7 +29,7 @@ Session = LockingSession
 
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:
-    """Return our attributes, less the time, which is there and no more than that of the span."""
+    """Return our attributes without the time, which is present and at most the span's duration."""
     given = span.attributes or {}
     found = {
         name: value for name, value in given.items() if name.startswith(("doclock.", "error."))
@@ -48,7 +48,7 @@ def only(reported: Recorded) -> ReadableSpan:
 
 @contextmanager
 def statement_spans(engine: sa.Engine, reported: Recorded) -> Iterator[None]:
-    """Make a span of each statement, as an instrumentation of SQLAlchemy does."""
+    """Make a span for each statement, like SQLAlchemy's instrumentation."""
     tracer = reported.tracers.get_tracer("statements")
 
     def before(*_: object) -> None:
@@ -128,7 +128,7 @@ def test_a_deadlock(alice: Actor[Session], bob: Actor[Session], reported: Record
     assert outcomes.keys() == {"granted", "deadlock"}
     assert outcomes["deadlock"].status.status_code is StatusCode.ERROR
     assert outcomes["deadlock"].status.description == "DeadlockDetected"
-    assert not outcomes["deadlock"].events  # an exception's text has the key in it
+    assert not outcomes["deadlock"].events  # an exception's text contains the key
 
 
 @pytest.mark.databases("sqlite", "postgresql")
@@ -201,7 +201,7 @@ def everything(session: Session) -> None:
 def test_no_key_is_shown(session: Session, reported: Recorded) -> None:
     everything(session)
     text = " ".join(span.to_json() for span in reported.spans)
-    # By itself: the digits of a time or of a span's id may have it by chance.
+    # As a separate number: a time or a span's id may contain the digits by chance.
     assert not re.search(r"(?<![\w.-])2024(?![\w.-])", text)
     assert "user:42" not in text
     assert "doclock.key" not in text
@@ -281,7 +281,7 @@ def test_a_span_says_where_its_database_is(
 
 
 class RoutingSession(LockingSession):
-    """A session that sends each question to the next of its engines."""
+    """A session that sends each query to the next of its engines."""
 
     engines: list[sa.Engine]
 
@@ -368,7 +368,7 @@ def test_a_savepoint_gives_its_locks_up(session: Session, reported: Recorded) ->
     session.get_one_entity(Order, 2, ForUpdate)
     assert held(reported) == {("Order", "ForUpdate"): 2}
     savepoint.rollback()
-    # SQLite's lock is that of the file, which the savepoint does not give up
+    # SQLite's lock is the file's, which the savepoint does not release
     assert held(reported)["Order", "ForUpdate"] == len(session.held_locks)
 
 

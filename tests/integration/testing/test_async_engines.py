@@ -1,4 +1,4 @@
-"""two_at_once() and async_two_at_once() on asynchronous engines that are made as a program makes them.
+"""two_at_once() and async_two_at_once() on asynchronous engines made as a program makes them.
 
 Each has a pool, and has not connected before.
 """
@@ -32,7 +32,7 @@ from tests.support.waits import wait_until_blocked
 pytestmark = pytest.mark.read_committed
 
 
-#: Those whose connections cannot be used in another event loop than the one that opened them.
+#: Drivers whose connections work only in the event loop that opened them.
 OF_ONE_LOOP = {"asyncpg", "aiomysql", "asyncmy"}
 
 NewEngines = Callable[..., list[AsyncEngine]]
@@ -40,7 +40,7 @@ NewEngines = Callable[..., list[AsyncEngine]]
 
 @pytest.fixture
 def new_engines(documents: Database, read_committed: dict[str, Any]) -> NewEngines:
-    """Make an engine that has not connected for each driver, by a function that takes options."""
+    """Make an unconnected engine for each driver, with a function that accepts options."""
 
     def make(**options: Any) -> list[AsyncEngine]:
         options = {**PATIENT.get(documents.name, {}), **read_committed, **options}
@@ -53,7 +53,7 @@ def new_engines(documents: Database, read_committed: dict[str, Any]) -> NewEngin
 
 
 class Program:
-    """Adds ten to the total of an order, and looks at it without the engine."""
+    """Adds ten to the total of an order, and reads it without the engine."""
 
     def __init__(self, engine: AsyncEngine, elsewhere: Callable[..., list[Any]]) -> None:
         self.engine = engine
@@ -80,7 +80,7 @@ class Program:
 def programs(
     new_engines: NewEngines, elsewhere: Callable[..., list[Any]], start_over: Callable[[], None]
 ) -> Callable[..., Iterator[Program]]:
-    """Return a maker of programs, one for each driver, each of which finds the same rows."""
+    """Return a maker of programs, one for each driver, each with the same rows."""
 
     def make(**options: Any) -> Iterator[Program]:
         for engine in new_engines(**options):
@@ -92,7 +92,7 @@ def programs(
 
 @contextmanager
 def collected() -> Iterator[None]:
-    """Have the connections that nobody can close any more collected at the end, in silence."""
+    """Silently collect the connections that can no longer be closed, at the end."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -160,7 +160,7 @@ def test_a_connection_of_another_event_loop(
             assert isinstance(first.error.__cause__, RuntimeError)
         else:
             assert first.error is None
-    caplog.clear()  # of what the pool says about connections that it cannot close
+    caplog.clear()  # of the pool's messages about connections that it cannot close
 
 
 def test_an_error_of_the_program_stays_as_it_is(
@@ -197,7 +197,7 @@ def test_what_does_not_end_in_the_event_loop_of_the_test() -> None:
 def test_a_connection_that_fails_lets_the_other_function_connect(
     new_engines: NewEngines,
 ) -> None:
-    """The first connection of an engine is refused; the other function waits for its end."""
+    """The engine's first connection is refused; the other function waits for its end."""
     for engine in new_engines(poolclass=NullPool):
         refused: list[str] = []
 
@@ -277,7 +277,7 @@ def test_of_asyncio(
             if not loop_closed:
                 loop.run_until_complete(engine.dispose())
                 loop.close()
-    caplog.clear()  # of what the pool says about connections that it cannot close
+    caplog.clear()  # of the pool's messages about connections that it cannot close
 
 
 def test_of_a_thread_that_waits_for_another(
@@ -310,7 +310,7 @@ def test_of_a_thread_that_waits_for_another_program(
     wait_until_blocked(waiter=bob, holder=alice, step=step)
     _, waiting = open_sessions.found()
     error = end_session(*waiting)
-    if documents.name == "sqlite":  # there is no server that could be left
+    if documents.name == "sqlite":  # no server can be left
         assert str(error) == "thread bob is in the middle of a call"
     else:
         assert error is None

@@ -1,7 +1,7 @@
-"""The suite for dialects of other packages, on the databases of this one.
+"""The suite for dialects of other packages, on the databases of this package.
 
-Most of what it proves is proved in other folders in more detail: in locking, lock_errors, timeouts,
-claims, retry, guard and reliability/stress.  Here it shows that the suite itself is right.
+Other folders test most of it in more detail: locking, lock_errors, timeouts, claims, retry, guard
+and reliability/stress.  Here the tests show that the suite itself is correct.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.own_logic, pytest.mark.not_databases("sqlite-journal")
 
 @pytest.fixture
 def engine(database: Database) -> Engine:
-    # Of SQLite: a busy machine does 70 transactions in more than the driver's 5 s.
+    # On SQLite a busy machine needs more than the driver's 5 s for 70 transactions.
     options = {"connect_args": {"timeout": 60}} if database.name == "sqlite" else {}
     return database.engine(pool_size=20, **options)
 

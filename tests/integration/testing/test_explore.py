@@ -1,4 +1,4 @@
-"""explore() finds each of the seeded races, and none where they are cured."""
+"""explore() finds each of the seeded race conditions, and none in the cured programs."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ LIMIT = 30
 
 
 class Race(NamedTuple):
-    """A wrong program and the right one.
+    """A wrong program and the correct one.
 
-    :ivar anomaly: of the wrong one.
-    :ivar holds: whether the data, and what the two have returned, are right.
+    :ivar anomaly: of the wrong program.
+    :ivar holds: whether the data and both results are correct.
     """
 
     name: str
@@ -61,7 +61,7 @@ def one_total(elsewhere: Elsewhere, first: Outcome, second: Outcome) -> bool:
     return bool(total == 30 + 10 * succeeded)
 
 
-# A value that an earlier transaction has read.
+# A value read by an earlier transaction.
 
 
 def read_in_another_session(shop: Shop, number: int) -> None:
@@ -136,7 +136,7 @@ def few_lines(elsewhere: Elsewhere, *_: Outcome) -> bool:
     return bool(count <= MOST_LINES)
 
 
-# Read skew: what is read of an order must belong together.
+# Read skew: the parts read of an order must be consistent.
 
 
 def read_both(shop: Shop, _: int) -> tuple[int, int]:
@@ -166,7 +166,7 @@ def belong_together(_: Elsewhere, first: Outcome, second: Outcome) -> bool:
     return bool(total == values)
 
 
-# The header is computed from details that the other one adds to.
+# The header is computed from details while the other session adds some.
 
 
 def sum_up(shop: Shop, number: int) -> None:
@@ -247,8 +247,6 @@ Explore = Callable[..., Exploration]
 
 @pytest.fixture
 def explore_race(shop: Shop, elsewhere: Elsewhere, start_over: Callable[[], None]) -> Explore:
-    """Return a function that explores a race."""
-
     def run(race: Race, functions: tuple[Endpoint, Endpoint], **options: Any) -> Exploration:
         def holds(first: Outcome, second: Outcome) -> bool:
             return race.holds(elsewhere, first, second)
@@ -261,7 +259,7 @@ def explore_race(shop: Shop, elsewhere: Elsewhere, start_over: Callable[[], None
 
 def found_and_cured(explore_race: Explore, race: Race) -> None:
     found = explore_race(race, race.wrong)
-    if "could not be forced" in found.incomplete_because:  # the machine is busy, and says so
+    if "could not be forced" in found.incomplete_because:  # the machine is busy
         found = explore_race(race, race.wrong)
     assert found.complete, found.incomplete_because
     assert race.anomaly in {failure.anomaly for failure in found.failures}
@@ -300,7 +298,7 @@ def test_a_race_on_sqlite(explore_race: Explore, race: Race) -> None:
 
 @pytest.mark.databases("sqlite", "mysql", "mariadb")
 def test_one_race_on_the_others(explore_race: Explore) -> None:
-    # A wait is seen in another way there; the search for orders is the same.
+    # Waits are detected differently there; the search for orders is the same.
     found_and_cured(explore_race, RACES[0])
 
 
@@ -335,7 +333,7 @@ def test_coroutine_functions(
 def test_a_commit_that_is_sent_with_the_write_before_it(
     engine: sa.Engine, elsewhere: Elsewhere, start_over: Callable[[], None]
 ) -> None:
-    """Then the write is seen at once, and each order of it and a read is run."""
+    """The write is then visible at once, and each order of it and a read is run."""
 
     def read() -> int:
         with Session(engine) as session:
@@ -370,7 +368,7 @@ def set_deadlock_timeout(connection: Any, _: object) -> None:
 def test_a_deadlock_is_an_outcome_unless_the_invariant_says_otherwise(
     shop: Shop, engine: sa.Engine, start_over: Callable[[], None]
 ) -> None:
-    if engine.dialect.name == "postgresql":  # one second is its default
+    if engine.dialect.name == "postgresql":  # its default is one second
         sa.event.listen(engine, "connect", set_deadlock_timeout)
 
     def no_error(first: Outcome, second: Outcome) -> None:
@@ -453,7 +451,7 @@ def test_callers_of_gate_run_lose_nothing_in_any_order(
 def test_complete_is_false_where_a_program_goes_another_way_each_time(
     shop: Shop, start_over: Callable[[], None]
 ) -> None:
-    """The calls before decide about its statements, which no order can force."""
+    """Earlier calls decide its statements, which no order can force."""
     calls: list[None] = []
 
     def fickle() -> None:

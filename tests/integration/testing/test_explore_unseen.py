@@ -1,4 +1,4 @@
-"""explore() says what it did not see, schedules all engines of one server, and tells a retry from no conflict."""
+"""explore() reports unseen work, schedules all engines of a server, and tells retries apart."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_several_threads_of_one_function_at_once(run: Run, engine: sa.Engine) ->
 
 
 def test_a_coroutine_that_works_in_threads(run: Run, engine: sa.Engine) -> None:
-    """asyncio.to_thread() hands the context on, and run_in_executor() does not."""
+    """asyncio.to_thread() passes the context on, and run_in_executor() does not."""
 
     async def to_thread() -> None:
         await asyncio.to_thread(add, engine)
@@ -221,7 +221,7 @@ def test_a_cursor_of_the_driver_beside_statements(run: Run, engine: sa.Engine) -
 
 
 def test_a_connection_that_both_functions_use(run: Run, engine: sa.Engine) -> None:
-    """As the sessions of a fixture that rolls back do."""
+    """Like the sessions of a fixture that rolls back."""
     mutex = threading.Lock()
     with engine.connect() as connection:
 
@@ -297,7 +297,7 @@ def test_all_engines_of_a_server_are_scheduled_as_one(
 
 @pytest.mark.databases("postgresql")
 def test_engines_of_two_levels_with_one_url(run: Run, engine: sa.Engine) -> None:
-    """The facts of one are not those of the other: each statement of AUTOCOMMIT is a transaction."""
+    """Facts about one do not apply to the other: each AUTOCOMMIT statement is a transaction."""
     of_call = partial(sa.create_engine, engine.url, poolclass=NullPool)
 
     def change() -> None:
@@ -378,7 +378,7 @@ def test_right_by_retry_is_told_from_no_conflict(
     assert (retried.failures, retried.unseen) == ((), ""), retried
     assert retried.retried
     assert "tried again in " in str(retried)
-    if engine.dialect.name != "sqlite":  # which locks its whole file
+    if engine.dialect.name != "sqlite":  # it locks its whole file
         apart = run(lambda: add(engine), other_row)
         assert (apart.waited, apart.retried) == (0, 0)
         assert "never waited for each other" in str(apart)

@@ -1,4 +1,4 @@
-"""rollback_session(): a program in a test whose end undoes everything."""
+"""rollback_session(): a program in a test that undoes everything at its end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOTALS = sa.select(Order.total).order_by(Order.id)
 
 @contextmanager
 def rolled_back(engine: sa.Engine) -> Iterator[Callable[[], LockingSession]]:
-    """Make sessions on one connection, and check that nothing of them is stored."""
+    """Make sessions on one connection, and check that their changes are not stored."""
     with engine.connect() as connection:
         yield partial(rollback_session, connection)
     with engine.connect() as connection:
@@ -224,7 +224,7 @@ def test_memory_is_locked_by_this_door_alone() -> None:
     engine.dispose()
 
 
-@pytest.mark.not_databases("sqlite")  # which needs no more than a BEGIN
+@pytest.mark.not_databases("sqlite")  # it needs only a BEGIN
 def test_autocommit_is_refused(make_engine: Callable[..., sa.Engine]) -> None:
     engine = make_engine(isolation_level="AUTOCOMMIT")
     with engine.connect() as connection, pytest.raises(LockNotSupported, match="AUTOCOMMIT"):

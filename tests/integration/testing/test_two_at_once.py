@@ -1,4 +1,4 @@
-"""Ten endpoints that add ten to the total of an order and can lose an update, and ten that cannot."""
+"""Ten endpoints that add ten to an order's total and can lose an update, and ten that cannot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST = sa.select(Order).where(Order.id == 1)
 
 @dataclass(frozen=True)
 class Shop:
-    """The sessions of the program, and what it has in its cache."""
+    """The program's sessions, and its cache."""
 
     locking: sessionmaker[LockingSession]
     plain: sessionmaker[Session]
@@ -44,7 +44,7 @@ def no_lock(shop: Shop, _line: int) -> None:
 def lock_after_the_read(shop: Shop, _line: int) -> None:
     with shop.plain() as session:
         order = session.get_one(Order, 1)
-        session.scalars(FIRST.with_for_update()).one()  # the object keeps what it has
+        session.scalars(FIRST.with_for_update()).one()  # the object keeps its state
         order.total += 10
         session.commit()
 
@@ -210,7 +210,7 @@ RIGHT: tuple[Endpoint, ...] = (
 # two_at_once() finds the lost update of each wrong endpoint, and none in the right ones.
 
 Elsewhere = Callable[..., list[Any]]
-BOTH = 50  # 30, and ten of each
+BOTH = 50  # 30, and ten from each
 EACH_RUN = [2, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.exhaustive])]
 
 
@@ -227,7 +227,7 @@ def shop(engine: sa.Engine) -> Shop:
 def is_right(
     shop: Shop, endpoint: Endpoint, elsewhere: Elsewhere, start_over: Callable[[], None]
 ) -> bool:
-    """Run the endpoint twice at once; return whether both have returned and both are stored."""
+    """Run the endpoint twice at once; return whether both returned and both changes are stored."""
     start_over()
     outcomes = two_at_once(partial(endpoint, shop, 1), partial(endpoint, shop, 2))
     ((total,),) = elsewhere(sa.select(Order.total).where(Order.id == 1))

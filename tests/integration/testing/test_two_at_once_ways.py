@@ -1,4 +1,4 @@
-"""Functions, coroutines and clients of applications in two_at_once(), and its outcomes."""
+"""Functions, coroutines and application clients in two_at_once(), and its outcomes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.read_committed
 ForUpdate = LockOptions.ForUpdate
 Total = Callable[[], int]
 Priority = Literal["interactive", "batch"]
-BOTH, LOST = 50, 40  # 30, and ten of each, or of one
+BOTH, LOST = 50, 40  # 30, and ten from each, or from one
 NUMBERS = count(1000)  # of new rows
 
 
@@ -50,7 +50,6 @@ def total(elsewhere: Callable[..., list[Any]]) -> Total:
 def async_engines(
     documents: Database, read_committed: dict[str, Any]
 ) -> Iterator[list[AsyncEngine]]:
-    """Make an engine for each asynchronous driver."""
     options = {**PATIENT.get(documents.name, {}), **read_committed}
     engines = [
         create_async_engine(url_for(documents, driver), poolclass=NullPool, **options)
@@ -105,7 +104,7 @@ def test_a_coroutine_beside_a_function_and_in_a_test_that_is_a_coroutine(
 
 
 def read_other_rows_first(session: LockingSession, lock: LockOptions) -> None:
-    """Write what is not in question before the order is read."""
+    """Write unrelated rows before reading the order."""
     user = session.get_one(Customer, 1)
     session.add(Line(id=next(NUMBERS), order_id=2, name=user.name, value=1))
     session.flush()
@@ -113,7 +112,7 @@ def read_other_rows_first(session: LockingSession, lock: LockOptions) -> None:
     session.commit()
 
 
-@pytest.mark.not_databases("sqlite")  # whose lock is on the file, from the first write on
+@pytest.mark.not_databases("sqlite")  # its lock is on the file, from the first write on
 def test_a_write_before_the_read(
     session_factory: Callable[[], LockingSession], total: Total, start_over: Callable[[], None]
 ) -> None:
@@ -214,13 +213,13 @@ def test_a_client_of_flask(
         return ""
 
     app.post("/")(add)
-    with app.app_context():  # of the test: not that of the requests
+    with app.app_context():  # the test's, not that of the requests
         outcomes = two_at_once(*[lambda: app.test_client().post("/").status_code] * 2)
     assert [one.value for one in outcomes] == [200, 200]
     assert total() == (BOTH if locks else LOST)
 
 
-#: Seconds for a lock: far less than the patience of the kit.
+#: Seconds for a lock, far below the kit's patience.
 SHORT = 1.5
 
 
@@ -399,14 +398,14 @@ def test_what_comes_out(session_factory: Callable[[], LockingSession]) -> None:
 
 @pytest.mark.databases("sqlite")
 def test_statements_of_others_do_not_wait(session: LockingSession, total: Total) -> None:
-    """Only the two functions wait: what the test does meanwhile does not."""
+    """Only the two functions wait; the test's own statements do not."""
 
     def call() -> None:
         def other() -> None:
             session.get_one(Order, 1).total += 10
             session.commit()
 
-        thread = threading.Thread(target=other)  # without the context of this one
+        thread = threading.Thread(target=other)  # without this thread's context
         thread.start()
         thread.join(10)
         assert not thread.is_alive()
@@ -440,7 +439,7 @@ def test_functions_that_write_again_and_again_do_not_end(
         nonlocal ended
         try:
             write_own_row(engine, number, " a" * 20, note)
-        finally:  # perhaps by an error: the listeners are taken away while it uses them
+        finally:  # perhaps by an error: the listeners are removed while it uses them
             with changed:
                 ended += 1
                 changed.notify_all()

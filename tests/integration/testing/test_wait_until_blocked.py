@@ -149,7 +149,7 @@ def test_a_session_waits_in_whatever_way_it_asks(
         pool.submit(other.close).result()
 
 
-@pytest.mark.databases("sqlite")  # elsewhere a claim leaves out what is locked
+@pytest.mark.databases("sqlite")  # elsewhere a claim skips locked rows
 def test_a_claim_waits_for_the_file(session: LockingSession, other: LockingSession) -> None:
     def claim() -> None:
         for one in claim_each(lambda: other, sa.select(Order).where(Order.id == 1)):
@@ -182,7 +182,7 @@ def test_a_connection_to_sqlite_that_waits(
 
 
 class Held:
-    """A function of SQL that runs until the test lets it end."""
+    """An SQL function that runs until the test lets it end."""
 
     def __init__(self, session: LockingSession) -> None:
         self.begun, self.end = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Limits on asynchronous engines, on two engines, on lost connections and on streaming ones."""
+"""Limits on asynchronous engines, two engines, lost connections and streaming engines."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def given_up(session: Session, attempt: Awaitable[object]) -> LockNotAvail
 
 
 def each_driver(play: Callable[[Session, str], Awaitable[None]], **options: Any) -> Any:
-    """Play this by each driver of the database, another session holding everything."""
+    """Run this with each driver of the database, while another session holds everything."""
 
     @in_a_loop
     async def test(documents: Database) -> None:
@@ -189,7 +189,7 @@ def test_a_lent_connection(
         connection.rollback()
 
 
-@pytest.mark.not_databases("sqlite")  # a first read is outside of any transaction there
+@pytest.mark.not_databases("sqlite")  # there a first read is outside any transaction
 def test_a_lent_connection_whose_transaction_the_session_joins(
     make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any], other: LockingSession
 ) -> None:
@@ -242,7 +242,7 @@ def test_the_error_is_sqlalchemys_and_the_session_goes_on(
 def test_nor_is_one_of_the_network_the_drivers(
     session: LockingSession, seconds: float | None
 ) -> None:
-    """psycopg finds it while it sends the limit in front of the statement."""
+    """psycopg detects it while it sends the limit before the statement."""
     driver: Any = session.connection().connection.driver_connection
     with socket.socket(fileno=os.dup(driver.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)
@@ -259,7 +259,7 @@ def test_nor_is_one_of_the_network_the_drivers(
 
 @pytest.fixture
 def streaming(engine: sa.Engine) -> Iterator[LockingSession]:
-    """Open a session on the engine with ``stream_results``: cursors of the server."""
+    """Open a session on the engine with ``stream_results``: server-side cursors."""
     with LockingSession(engine.execution_options(stream_results=True)) as session:
         yield session
 
@@ -285,7 +285,7 @@ def test_so_does_a_named_lock(streaming: LockingSession, other: LockingSession) 
 def test_what_is_granted_is_held(
     database: Database, streaming: LockingSession, other: LockingSession, name: str
 ) -> None:
-    if "document" in name:  # the parts are read by a cursor of the server
+    if "document" in name:  # a server-side cursor reads the parts
         skip_server_cursor(database.column)
     WAYS_STREAMING_ENGINE[name](streaming, lock_timeout=29.5)
     assert streaming.held_locks

@@ -1,4 +1,4 @@
-"""Whatever ends a lock with a limit, the connection goes back to the pool as it came."""
+"""Whatever ends a lock with a limit, the connection returns to the pool unchanged."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Interrupted(BaseException):
 
 
 class Stumbled(Exception):
-    """An error that a listener of the application's own raises."""
+    """An error that a listener of the application raises."""
 
 
 @pytest.fixture
 def engine(make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any]) -> sa.Engine:
-    """Make an engine whose limits are nobody's default."""
+    """Make an engine whose limits differ from every default."""
     engine = make_engine(pool_size=1, max_overflow=1, **read_committed)
     set_patience(engine, 47)
     return engine
@@ -46,7 +46,7 @@ def engine(make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any]
 
 @pytest.fixture
 def settings(engine: sa.Engine) -> Callable[[], tuple[Any, ...]]:
-    """Return a function that asks a fresh check-out how it is set."""
+    """Return a function that queries the settings of a fresh connection."""
 
     def ask() -> tuple[Any, ...]:
         with engine.connect() as connection:
@@ -103,7 +103,7 @@ def test_a_stumble_in_the_callers_transaction_leaves_its_own_limit(
     assert session.scalars(sa.select(Customer.name).order_by(Customer.id)).all() == ["Ann", "Ben"]
 
 
-@pytest.mark.not_databases("sqlite")  # the file's lock is one
+@pytest.mark.not_databases("sqlite")  # there is one lock per file
 def test_a_deadlock(
     engine: sa.Engine,
     settings: Callable[[], Any],
@@ -126,7 +126,7 @@ def test_a_deadlock(
             assert (patience_of(connection), isolation_of(connection)) == before
 
 
-@pytest.mark.not_databases("sqlite")  # the file's lock is one
+@pytest.mark.not_databases("sqlite")  # there is one lock per file
 def test_a_time_out_after_other_locks(
     session: Session, other: Session, settings: Callable[[], Any]
 ) -> None:
@@ -188,6 +188,7 @@ def test_nor_after_a_failure(session: Session, other: Session) -> None:
     for limit in (0.05, 0, 1):
         with suppress(LockNotAvailable), session.begin_nested():
             session.get_entity(Order, 1, ForUpdate, lock_timeout=limit)
-        # The one that refuses a failed transaction stays until the end of this one, and comes once.
+        # The listener that refuses a failed transaction stays until the transaction ends, and
+        # exists once.
         for name in names:
             assert len(getattr(connection.dispatch, name)) - before[name] in (0, 1)

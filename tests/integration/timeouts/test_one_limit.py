@@ -1,4 +1,4 @@
-"""A lock_timeout is one limit, for all that PostgreSQL waits for: the turn, the row, and other rows."""
+"""A lock_timeout is one limit for all that PostgreSQL waits for: the turn, the row, other rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ONE_BY_ONE = "psycopg, one by one"
 def driver(
     request: pytest.FixtureRequest, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """Go through everything by each driver; only psycopg 3 sends several statements at once."""
+    """Run everything with each driver; only psycopg 3 sends several statements at once."""
     if request.param != "psycopg":
         if database.column == PIPELINED:
             pytest.skip("a session with pipeline=True needs psycopg 3")
@@ -75,7 +75,7 @@ def carol(
 
 
 def sqlstate_of(error: LockNotAvailable) -> Any:
-    """Return the number that the server has given to the error, as the driver tells it."""
+    """Return the server's SQLSTATE, as the driver reports it."""
     orig: Any = error.orig
     return getattr(orig, "sqlstate", None) or orig.pgcode  # psycopg and asyncpg; psycopg2
 
@@ -103,21 +103,21 @@ def test_two_waits_have_one_limit(
     carol: Actor[LockingSession],
     name: str,
 ) -> None:
-    """Bob has the turn behind alice, and loses it; carol then has the turn, and not the row."""
+    """Bob has the turn behind alice, and loses it; carol then has the turn, but not the row."""
     alice.does(locks(document_of(name), 1))
     first = bob.starts(locks(document_of(name), 1))
     wait_until_blocked(waiter=bob, holder=alice, step=first)
     second = carol.starts(lambda session: WAYS[name](session, lock_timeout=1))
     wait_until_blocked(waiter=carol, holder=bob, step=second)
     waits, loses = carol.server_pid(), bob.server_pid()
-    with database.observer().connect() as server:  # the limit of the statement is 30 ms longer
+    with database.observer().connect() as server:  # the statement's limit is 30 ms longer
         wait_until(lambda: server.execute(WAITS_LONGER, {"pid": waits}).scalar())
         server.execute(sa.select(sa.func.pg_cancel_backend(loses)))
     with pytest.raises(LockNotAvailable, match="a cancel request"):
         first.result(10)
     with pytest.raises(LockNotAvailable, match="not granted within 1 s") as caught:
         second.result(10)
-    assert sqlstate_of(caught.value) == "57014"  # the limit of the statement
+    assert sqlstate_of(caught.value) == "57014"  # the statement's limit
     assert caught.value.entity is document_of(name)
     alice.does(save)
     carol.does(lambda session: WAYS[name](session, lock_timeout=1))
@@ -125,7 +125,7 @@ def test_two_waits_have_one_limit(
 
 @pytest.mark.not_databases(PIPELINED)
 def test_a_server_side_cursor_is_limited_while_it_is_read(documents: Database) -> None:
-    """The server locks the rows of a cursor as they are fetched."""
+    """The server locks a cursor's rows as they are fetched."""
     pytest.importorskip("psycopg2", reason="it is in the group test")
     url = sa.make_url(documents.url).set(drivername="postgresql+psycopg2")
     engine = sa.create_engine(url, execution_options={"stream_results": True})
@@ -168,7 +168,7 @@ async def test_two_waits_have_one_limit_with_asyncpg(
             server.execute(sa.select(sa.func.pg_cancel_backend(loses)))
         with pytest.raises(LockNotAvailable, match="not granted within 1 s") as caught:
             await second
-        assert sqlstate_of(caught.value) == "57014"  # the limit of the statement
+        assert sqlstate_of(caught.value) == "57014"  # the statement's limit
     with pytest.raises(LockNotAvailable, match="a cancel request"):
         first.result(10)
     alice.does(save)
@@ -207,12 +207,12 @@ def test_two_rows_have_one_limit(
     step = carol.starts(lambda session: way(session, lock_timeout=1))
     wait_until_blocked(waiter=carol, holder=alice, step=step)
     waits = carol.server_pid()
-    with database.observer().connect() as server:  # the limit of the statement is 30 ms longer
+    with database.observer().connect() as server:  # the statement's limit is 30 ms longer
         wait_until(lambda: server.execute(WAITS_LONGER, {"pid": waits}).scalar())
     alice.does(save)
     with pytest.raises(LockNotAvailable, match="not granted within 1 s") as caught:
         step.result(10)
-    assert sqlstate_of(caught.value) == "57014"  # the limit of the statement
+    assert sqlstate_of(caught.value) == "57014"  # the statement's limit
     bob.does(save)
     assert len(carol.does(lambda session: way(session, lock_timeout=1))) == 2
 
@@ -243,7 +243,7 @@ class OwnBase(DeclarativeBase):
 
 
 class Limited(OwnBase):
-    """An order that tells the limit of the statement that has read it."""
+    """An order that reports the limit of the statement that read it."""
 
     __table__ = Order.__table__
     id: Mapped[int]
@@ -303,7 +303,7 @@ Session = LockingSession
 def pipelined(
     request: pytest.FixtureRequest, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> bool:
-    """Go through everything without psycopg's pipeline as well."""
+    """Run everything without psycopg's pipeline as well."""
     if request.param == "one by one":
         if database.column == PIPELINED:
             pytest.skip("a session with pipeline=True needs it")
@@ -327,7 +327,7 @@ def test_after_each_way_to_lock(session: Session) -> None:
         set_limit(session, "7s")
         way(session, lock_timeout=29.5)
         assert limit_of(session) == "7s", name
-        way(session, lock_timeout=1e-9)  # held already, or locked once more
+        way(session, lock_timeout=1e-9)  # held already, or locked again
         assert limit_of(session) == "7s", name
         session.rollback()
         assert limit_of(session) == "0", name
@@ -424,4 +424,4 @@ def test_without_a_limit_of_ours_nothing_is_set(
     with recorded(engine) as statements:
         session.get_one_entity(Order, 1, ForUpdate, lock_timeout=5)
     reported = [one for one in statements if "lock_timeout" in one]
-    assert len(reported) == (0 if pipelined else 2)  # of a pipeline, SQLAlchemy knows nothing
+    assert len(reported) == (0 if pipelined else 2)  # SQLAlchemy sees nothing of a pipeline

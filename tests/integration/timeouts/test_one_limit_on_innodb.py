@@ -1,4 +1,4 @@
-"""A lock_timeout is one limit for all rows that one call asks for, also in whole seconds."""
+"""A lock_timeout is one limit for all rows that a call requests, even in whole seconds."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_two_rows_have_one_limit(
     step = carol.starts(lock_both)
     wait_until_blocked(waiter=carol, holder=alice, step=step)
     waits = sa.text(WAITS_LONGER[database.name]).bindparams(id=carol.server_pid())
-    with database.observer().connect() as server:  # the limit of the statement is 30 ms longer
+    with database.observer().connect() as server:  # the statement's limit is 30 ms longer
         wait_until(lambda: server.execute(waits).scalar())
     alice.does(save)
     with pytest.raises(LockNotAvailable, match=f"not granted within {seconds:g} s") as caught:
@@ -93,7 +93,7 @@ def test_many_keys_are_not_limited_as_a_whole(
 def test_the_last_try_has_time_on_a_busy_server(
     session: LockingSession, other: LockingSession, engine: sa.Engine
 ) -> None:
-    """It does not wait, so that it may take longer than a limit of a tenth of a second."""
+    """It does not wait, so it may take longer than a limit of a tenth of a second."""
     other.get_one_entity(Order, 1, ForUpdate)
     with recorded(engine) as statements, pytest.raises(LockNotAvailable):
         session.get_entity(Order, 1, ForUpdate, lock_timeout=0.1)
@@ -140,7 +140,7 @@ def attempts(impatient: sa.Engine) -> Attempts:
 
 @pytest.fixture
 def bert(impatient: sa.Engine, dave: Dave) -> Actor[Session]:
-    """Bring an actor on who uses that engine."""
+    """Add an actor who uses that engine."""
     return dave(lambda: LockingSession(impatient))
 
 
@@ -157,7 +157,7 @@ def test_a_wait_that_the_server_has_ended_goes_on(
     assert queued.result() == (40, [20, 20])
     assert "MAX_EXECUTION_TIME(29500)" in attempts.statements[0]
     assert "MAX_EXECUTION_TIME(2" in attempts.statements[1]
-    assert attempts.statements[1] != attempts.statements[0]  # what is left
+    assert attempts.statements[1] != attempts.statements[0]  # the remaining time
 
 
 @pytest.mark.databases("mysql", "mariadb")
@@ -236,7 +236,7 @@ def test_the_limit_of_the_statement_takes_the_place_of_the_servers(
     bob: Actor[Session],
     seconds: float,
 ) -> None:
-    """Another, who came after bert and has the server's limit, has given up before."""
+    """A session that came after bert, with the server's limit, has given up before."""
     alice.does(hold)
     queued = bert.starts(lambda session: WAYS["entity_set"](session, lock_timeout=seconds))
     wait_until_blocked(waiter=bert, holder=alice, step=queued)
@@ -251,7 +251,7 @@ def test_the_limit_of_the_statement_takes_the_place_of_the_servers(
 # --------------------------------------------------------------------------------------------------
 # An optimizer hint of the program on MySQL leaves the lock timeout in force.
 
-# ER_QUERY_TIMEOUT, or ER_LOCK_NOWAIT of the try after it; innodb_lock_wait_timeout would be 1205.
+# ER_QUERY_TIMEOUT, or ER_LOCK_NOWAIT of the try after it; innodb_lock_wait_timeout gives 1205.
 _BY_OUR_LIMIT = {3024, 3572}
 
 
@@ -295,7 +295,7 @@ def test_a_set_is_forgotten(session: Session) -> None:
     session.rollback()
     gc.collect()
     assert [reference() for reference in references] == [None] * 3
-    assert len(waiting._last) <= kept  # less, where mappers have been made meanwhile
+    assert len(waiting._last) <= kept  # less, if mappers were made meanwhile
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")

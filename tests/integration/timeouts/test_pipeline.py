@@ -1,4 +1,4 @@
-"""PostgreSQL by psycopg: the limit travels in a pipeline, of which nothing is left either way."""
+"""PostgreSQL with psycopg: the limit travels in a pipeline, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -169,12 +169,12 @@ def test_a_program_that_has_a_pipeline_open_can_lock_in_it(
 def test_a_transaction_that_has_ended_in_that_pipeline_is_begun_anew(
     session: Session, make_session: Callable[..., Session], end: str
 ) -> None:
-    assert session.get_one_entity(Order, 1, ForUpdate)  # what is asked of a table once is known
+    assert session.get_one_entity(Order, 1, ForUpdate)  # runs the queries sent once per table
     session.rollback()
     driver: Any = session.connection().connection.driver_connection
     with driver.pipeline():
         driver.execute("SELECT 1")
-        driver.execute(end)  # its answer is awaited by nobody yet
+        driver.execute(end)  # its answer is still pending
         assert session.get_one_entity(Order, 1, ForUpdate, lock_timeout=5.5).total == 30
         given_up(make_session(), WAYS["get_entity"], lock_timeout=SHORT)
 
@@ -196,17 +196,17 @@ def wire(documents: Database) -> Iterator[Wire]:
 
 @pytest.fixture
 def session_round_trips(documents: Database, wire: Wire) -> Iterator[Session]:
-    """Open a session through the wire, on a connection that is in the pool already."""
+    """Open a session through the proxy, on a connection that is in the pool already."""
     through = sa.create_engine(over(wire, documents.url), pool_size=1, max_overflow=0)
     with Session(through) as session:
-        session.get_one_entity(Order, 1, ForUpdate)  # asks what is asked once for a table
+        session.get_one_entity(Order, 1, ForUpdate)  # runs the queries sent once per table
         session.rollback()
         yield session
     through.dispose()
 
 
 def trips(wire: Wire, session: Session, action: Callable[[Session], Any]) -> int:
-    """Count the round trips of the action alone; what ends the transaction is not counted."""
+    """Count the round trips of the action, without the end of the transaction."""
     with wire.counting() as counted:
         kept = action(session)
     session.rollback()
@@ -279,7 +279,7 @@ def test_without_a_pipeline_it_costs_two(
     monkeypatch.setattr(psycopg.Pipeline, "is_supported", lambda: False)
     strategies.pop(session_round_trips.get_bind().dialect)
     way = WAYS["get_entity"]
-    trips(wire, session_round_trips, way)  # makes it again, and asks the server
+    trips(wire, session_round_trips, way)  # makes it again, and queries the server
     assert (
         trips(wire, session_round_trips, partial(way, lock_timeout=29.5))
         == trips(wire, session_round_trips, way) + 2

@@ -1,4 +1,4 @@
-"""lock_timeout means the same wherever it is given: the seconds to queue behind another."""
+"""lock_timeout means the same wherever it is given: the seconds to queue behind another session."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_nobody_is_waited_for_who_holds_another_document(session: Session, other
 
 @pytest.fixture
 def opened(engine: sa.Engine) -> Callable[..., Any]:
-    """Return a maker of sessions that take care of their end."""
+    """Return a maker of sessions that close themselves at the end."""
 
     @contextmanager
     def open_session(**options: Any) -> Iterator[Session]:
@@ -139,7 +139,7 @@ def by_statement(session: Session, lock: LockOptions = ForUpdate) -> Any:
 
 
 def know_the_server(session: Session) -> None:
-    """Let an engine's first lock ask what it asks once: versions, and how a table is stored."""
+    """Let an engine's first lock run its one-time queries: versions, and how a table is stored."""
     WAYS["get_entity"](session)
     session.rollback()
 

@@ -1,4 +1,4 @@
-"""A statement that was too slow by itself did not wait for a lock: it is no LockNotAvailable."""
+"""A statement that was slow without waiting for a lock does not raise LockNotAvailable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.waits import wait_until_blocked
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
 
-#: A condition that takes a while for each row, and its reply when nothing ends it.
+#: A condition that takes a while for each row, and its value if nothing ends it.
 SLEEP = {
     "postgresql": "pg_sleep({}) IS NOT NULL",
     "mysql": "SLEEP({}) = 0",
@@ -33,7 +33,7 @@ SLEEP = {
 }
 NUMBERS = {"postgresql": "57014", "mysql": 3024, "mariadb": 1969}
 
-#: What takes longer than a moment; MySQL does not call a SLEEP by key too slow.
+#: This takes longer than a moment; MySQL does not report a SLEEP by key as too slow.
 BUSY = "BENCHMARK(19999999, SHA2('a', 256)) = 0"
 
 pytestmark = [pytest.mark.databases(*SLEEP), SETS_CONNECTION]
@@ -70,7 +70,7 @@ def number_of(error: OperationalError) -> Any:
     return first if isinstance(first, int) else getattr(error.orig, "sqlstate", None)
 
 
-@pytest.mark.databases("mysql", "mariadb")  # the limit of PostgreSQL is for locks alone
+@pytest.mark.databases("mysql", "mariadb")  # PostgreSQL's limit applies only to locks
 def test_one_that_is_slow_under_a_limit_of_ours(database: Database, session: Session) -> None:
     with pytest.raises(OperationalError) as caught:
         slow(session, database, lock_timeout=0.3)
@@ -131,7 +131,7 @@ def test_one_that_the_server_has_ended_while_it_waited(limited: Session, other: 
 
 @pytest.mark.databases("postgresql")
 def test_a_limit_of_ours_that_is_longer_does_not_end_it(limited: Session, other: Session) -> None:
-    """PostgreSQL ends the whole statement, and says so; the others put ours in place of theirs."""
+    """PostgreSQL ends the whole statement, and says so; the others use only our limit."""
     hold(other)
     with pytest.raises(LockNotAvailable, match="statement_timeout or a cancel request ended"):
         limited.get_entity(Order, 1, ForUpdate, lock_timeout=29)
@@ -146,7 +146,7 @@ def test_a_limit_of_ours_takes_the_place_of_the_servers(
     queued = bert.starts(lambda session: WAYS["entity_set"](session, lock_timeout=29.5))
     wait_until_blocked(waiter=bert, holder=alice, step=queued)
     with pytest.raises(LockNotAvailable), LockingSession(limited.get_bind()) as session:
-        session.get_entity(Order, 1, ForUpdate)  # who came later, with the server's limit
+        session.get_entity(Order, 1, ForUpdate)  # it came later, with the server's limit
     wait_until_blocked(waiter=bert, holder=alice, step=queued)
     alice.does(lambda session: session.rollback())
     assert len(queued.result()) == 2
@@ -195,7 +195,7 @@ def heard(target: Any, name: str, listener: Callable[..., Any]) -> Iterator[None
 def test_a_slow_one_leaves_the_callers_transaction_refusing(
     database: Database, session: Session
 ) -> None:
-    """Rows that the statement has locked stay locked, and nothing knows which rows those are."""
+    """Rows locked by the statement stay locked, and the session cannot tell which."""
     with session.begin():
         session.connection()
         with pytest.raises(OperationalError):
@@ -214,7 +214,7 @@ def test_a_join_that_is_slow_is_none_either(limited: Session, database: Database
     assert not isinstance(caught.value, LockNotAvailable)
 
 
-@pytest.mark.not_databases(PIPELINED, *PGBOUNCERS)  # which refuse a setting of the connection
+@pytest.mark.not_databases(PIPELINED, *PGBOUNCERS)  # they refuse a setting of the connection
 @pytest.mark.databases("postgresql")
 @in_a_loop
 async def test_asyncpg_tells_the_difference_too(documents: Database, other: Session) -> None:

@@ -1,4 +1,4 @@
-"""Every way to ask for order 1, and a wire that counts how often a client waits for its server."""
+"""Every way to lock order 1, and a proxy that counts how often a client waits for its server."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ WAYS: Mapping[str, Way] = {
 
 
 def hold(session: LockingSession) -> None:
-    """Hold what all of the ways above ask for."""
+    """Hold everything that the ways above request."""
     session.get_one_entity(Order, 1, ForUpdate)
     session.get_one_entity(Lease, 1, ForUpdate)
 
 
 def given_up(session: LockingSession, way: Way, **how: Any) -> LockNotAvailable:
-    """Ask for what another holds; the transaction is begun here, or the caller's."""
+    """Request a lock that another holds, in a new transaction or in the caller's."""
     begun = session.in_transaction()
     with pytest.raises(LockNotAvailable) as caught:
         way(session, **how)
@@ -82,7 +82,7 @@ def given_up(session: LockingSession, way: Way, **how: Any) -> LockNotAvailable:
 
 
 def in_savepoint(session: LockingSession) -> Any:
-    """Lose nothing of what was done before, where an error would end the transaction."""
+    """Keep earlier work if an error would end the transaction."""
     return session.begin_nested() if session.in_transaction() else nullcontext()
 
 
@@ -91,10 +91,10 @@ def in_savepoint(session: LockingSession) -> Any:
 
 
 class Wire:
-    """Stands between client and server, and notes in which direction something goes."""
+    """Forwards between client and server, and records the direction of each message."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Listen on its own port; connect to that of the server."""
+        """Listen on its own port; connect to the server's."""
         self._server = host, port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -103,18 +103,18 @@ class Wire:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Take no new connections."""
+        """Accept no new connections."""
         self._listener.close()
 
     @property
     def sent(self) -> int:
-        """The number of times that a client sent something."""
+        """The number of times that a client sent data."""
         with self._lock:
             return self._directions.count("there")
 
     @contextmanager
     def counting(self) -> Iterator[list[int]]:
-        """Append to the list, at the end of the block, the round trips made in it."""
+        """Append the number of round trips to the list, at the end of the block."""
         with self._lock:
             self._directions.clear()
         trips: list[int] = []
@@ -150,12 +150,12 @@ class Wire:
 
 
 def over(wire: Wire, url: str) -> sa.URL:
-    """Lead through the wire, which reads what is not encrypted."""
+    """Connect through the proxy, which reads unencrypted data."""
     through = sa.make_url(url).set(host="127.0.0.1", port=wire.port)
     return through.update_query_dict({"sslmode": "disable", "gssencmode": "disable"})
 
 
 def wire_to(url: str) -> Wire:
-    """Stand in front of this server."""
+    """Run a proxy in front of this server."""
     parsed = sa.make_url(url)
     return Wire(parsed.host or "127.0.0.1", parsed.port or 5432)

@@ -1,4 +1,4 @@
-"""Sessions on the documents of this package."""
+"""Sessions on the documents of this folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fill(connection: sa.Connection) -> None:
 
 @pytest.fixture(scope="module")
 def kept() -> Iterator[KeptTables]:
-    """Keep the tables until the last test of a file has ended: others test that they are missing."""
+    """Keep the tables until the last test of a file ends: other tests need them to be missing."""
     tables = KeptTables(Base.metadata, fill)
     yield tables
     tables.close()
@@ -34,27 +34,25 @@ def kept() -> Iterator[KeptTables]:
 
 @pytest.fixture
 def engine(database: Database, kept: KeptTables) -> sa.Engine:
-    """Put the documents into the tables, and make the engine of all sessions."""
+    """Fill the tables, and make the engine of all sessions."""
     kept.put_rows(database)
-    innodb = database.name in ("mysql", "mariadb")  # whose default is REPEATABLE READ
+    innodb = database.name in ("mysql", "mariadb")  # their default is REPEATABLE READ
     return database.engine(**({"isolation_level": "READ COMMITTED"} if innodb else {}))
 
 
 @pytest.fixture
 def factory(engine: sa.Engine) -> sessionmaker[LockingSession]:
-    """Return what makes the sessions."""
     return sessionmaker(engine, class_=LockingSession)
 
 
 @pytest.fixture
 def session(factory: sessionmaker[LockingSession]) -> Iterator[LockingSession]:
-    """Return a session."""
     with factory() as session:
         yield session
 
 
 @pytest.fixture
 def other(factory: sessionmaker[LockingSession]) -> Iterator[LockingSession]:
-    """Return the session of somebody else."""
+    """Return another person's session."""
     with factory() as session:
         yield session

@@ -1,4 +1,4 @@
-"""Documents with a version of each kind that SQLAlchemy has: a number, a UUID, the server's own."""
+"""Documents with a version of each kind in SQLAlchemy: a number, a UUID, the server's own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Base(DeclarativeBase):
 
 
 def key() -> Mapped[int]:
-    """A primary key that the tests choose."""
+    """A primary key chosen by the test."""
     return mapped_column(primary_key=True, autoincrement=False)
 
 
@@ -32,7 +32,7 @@ class Header(Base):
 
 @document(version=True)
 class Numbered(Header):
-    """A version that SQLAlchemy counts."""
+    """A version counted by SQLAlchemy."""
 
     __tablename__ = "vs_numbered"
     version: Mapped[int] = mapped_column()
@@ -71,7 +71,7 @@ class MarkedLine(Base):
 
 @document(version=True)
 class Served(Header):
-    """A version that a trigger of the server counts."""
+    """A version counted by a trigger on the server."""
 
     __tablename__ = "vs_served"
     version: Mapped[int] = mapped_column(
@@ -117,7 +117,7 @@ for dialect, texts in {
 
 @document(version=True)
 class Noted(Header):
-    """Its remarks are in a table that others have theirs in, too."""
+    """Its remarks share a table with those of other classes."""
 
     __tablename__ = "vs_noted"
     version: Mapped[int] = mapped_column()
@@ -138,7 +138,7 @@ class Remark(Base):
 
 
 class Task(Base):
-    """A row of its table is a part by its kind alone."""
+    """Only its kind makes a row of its table a part."""
 
     __tablename__ = "vs_task"
     id: Mapped[int] = key()

@@ -116,7 +116,7 @@ def test_a_header_that_is_new_or_deleted_is_left_alone(
     sa.event.listen(engine, "before_cursor_execute", note)
     session.add(Numbered(id=3, lines=[NumberedLine(id=5, value=1)]))
     session.flush()
-    assert "SELECT" not in sent  # where another may have inserted it meanwhile
+    assert "SELECT" not in sent  # another session may have inserted it meanwhile
     sa.event.remove(engine, "before_cursor_execute", note)
     session.commit()
     assert session.get_one(Numbered, 3).version == 1
@@ -126,7 +126,7 @@ def test_a_header_that_is_new_or_deleted_is_left_alone(
 
 
 class Other(DeclarativeBase):
-    """The base of a class that knows nothing of documents."""
+    """The base of a class without documents."""
 
 
 class PlainLine(Other):
@@ -143,7 +143,7 @@ def test_a_part_of_a_second_class_raises_it(session: LockingSession) -> None:
 
 
 class PlainHeader(Other):
-    """It has the version too, and raises it by itself."""
+    """It has the version too, and raises it itself."""
 
     __table__ = Numbered.__table__
     __mapper_args__ = {"version_id_col": Numbered.__table__.c.version}  # noqa: RUF012
@@ -304,14 +304,14 @@ def test_what_a_collation_may_take_for_the_same_is_a_part(
 
 @pytest.fixture
 def session_new_kinds(session: LockingSession) -> LockingSession:
-    """Return a session with machine 1, rooms 1 and 2, and tasks that belong to several by their keys."""
+    """Return a session with machine 1, rooms 1 and 2, and tasks with keys of several."""
     with session.unguarded():
         session.add_all([Machine(id=1), Room(id=1), Room(id=2)])
         session.flush()
         session.add(Repair(id=1, machine_id=1, room_id=1))
         session.add(Task(id=2, room_id=1))
         session.commit()
-        # As a program leaves it that has changed the kind before: the key is still there.
+        # As after an earlier change of the kind: the key is still there.
         session.add(Repair(id=3, machine_id=1))
         session.flush()
         session.execute(update(Task).where(Task.id == 3).values(kind="task"))

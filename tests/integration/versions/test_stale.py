@@ -1,4 +1,4 @@
-"""``version=``: StaleDocument where the document is newer than what the caller has seen."""
+"""``version=``: StaleDocument if the document is newer than the version the caller read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ each_kind = pytest.mark.parametrize("header", [header for header, _ in KINDS])
 
 
 def take(block: Any) -> Any:
-    """Enter the block and leave it."""
+    """Enter and leave the block."""
     with block as found:
         return found
 
@@ -41,7 +41,7 @@ each_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
 def version_of(session: LockingSession, header: Any) -> Any:
-    """Return what a user is shown, and end the transaction."""
+    """Return the version shown to a user, and end the transaction."""
     version = session.get_one(header, 1).version
     session.rollback()
     return version
@@ -92,7 +92,7 @@ def test_in_an_open_transaction_the_lock_is_kept(session: LockingSession) -> Non
             session.get_entity(Numbered, 1, ForUpdate, version=7)
         assert list(session.held_locks) == [(Numbered, (1,))]
         document = session.get_one_entity(Numbered, 1, ForUpdate)
-        document.total = 99  # the user has been shown the newer state, and wants it all the same
+        document.total = 99  # the user saw the newer state, and confirmed
         with pytest.raises(StaleDocument):  # held already
             session.get_entity(Numbered, 1, ForUpdate, version=7)
     assert session.get_one(Numbered, 1).total == 99
@@ -125,7 +125,7 @@ def test_a_class_without_a_version_is_refused_before_anything_is_sent(
 
 @pytest.fixture
 def _read_before(session: LockingSession, other: LockingSession) -> None:
-    """Have the session keep what it read before another session changed the header."""
+    """Let the session keep the objects that it read before another session changed the header."""
     session.expire_on_commit = False
     session.info["kept"] = session.get_one(Numbered, 1)
     session.commit()

@@ -1,4 +1,4 @@
-"""Statements and bulk methods raise the version of the documents whose parts they write, as a flush does."""
+"""Statements and bulk methods raise the versions of the documents whose parts they write."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def save_changed(session: LockingSession, line: Any) -> None:
     with session.no_autoflush:
         one = session.get_one(line, 1)
         one.value = 99
-        session.expunge(one)  # else the next flush writes it once more
+        session.expunge(one)  # else the next flush writes it again
         session.bulk_save_objects([one])
 
 
@@ -90,7 +90,7 @@ def test_the_version_is_raised(
         assert found.version != seen
     with pytest.raises(StaleDocument):
         other.get_entity(header, 1, ForUpdate, version=seen)
-    with session.locked(header, 1) as found:  # the session continues with the new one
+    with session.locked(header, 1) as found:  # the session continues with the new version
         found.total += 1
 
 
@@ -160,7 +160,7 @@ def test_parts_by_their_kind(session: LockingSession) -> None:
         assert machine.version == 2
     assert session.get_one(Room, 1).version == 1
     with session.unguarded():
-        session.execute(sa.update(Repair).values(text="y"))  # which its docstring says
+        session.execute(sa.update(Repair).values(text="y"))  # as its docstring says
     session.commit()
     assert session.get_one(Machine, 1).version == 2
     assert Remark is not None
@@ -276,7 +276,7 @@ def test_an_update_of_the_header_raises_it_once(session: LockingSession) -> None
 def test_a_loaded_version_needs_no_query(
     session: LockingSession, engine: sa.Engine, header: Any, line: Any
 ) -> None:
-    """Under asyncio an access could not load it.  A version of the server is not known before."""
+    """Under asyncio an access cannot load it.  A server's version is not known before."""
     found = session.get_one_entity(header, 1, ForUpdate)
     WRITES["update"](session, line)
     known = header is not Served
@@ -297,7 +297,7 @@ TABLES: list[Any] = [one.__table__ for kinds in KINDS_SECOND_SCHEMA for one in k
 
 @pytest.fixture
 def tenant(engine: sa.Engine) -> Iterator[sa.Engine]:
-    """Make a second schema with the same rows."""
+    """Create a second schema with the same rows."""
     there = engine.execution_options(**MAP)
     with there.begin() as connection:
         connection.execute(sa.schema.CreateSchema(TENANT))
@@ -371,7 +371,7 @@ LINES = 9
 @pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize(
     ("header", "line"), KINDS[:2]
-)  # the trigger of the third comes after RETURNING
+)  # the third one's trigger runs after RETURNING
 def test_many_lines_in_every_transaction(
     factory: sessionmaker[LockingSession], header: Any, line: Any, expired: bool, guard: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""``with session.locked(Order, 1) as order``: the block that opened the transaction ends it."""
+"""``with session.locked(Order, 1) as order``: the block that opens the transaction ends it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAME = sa.select(Customer.name).where(Customer.id == 1)
 
 
 class UsersOwnError(Exception):
-    """The error that the code inside of a block raises."""
+    """The error raised inside a block."""
 
 
 def test_it_saves_and_releases(session: Session, other: Session, elsewhere: Run) -> None:

@@ -1,4 +1,4 @@
-"""An exception that leaves an inner ``locked()`` block, and is caught further out."""
+"""An exception leaves an inner ``locked()`` block, and an outer block catches it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ UNTOUCHED = [(30,), (5,)]
 
 
 class UsersOwnError(Exception):
-    """The error that the code inside of a block raises."""
+    """The error raised inside a block."""
 
 
 def half_done(session: LockingSession, *, flush: bool = True) -> None:
-    """Change a document in its own block, and leave it by an exception."""
+    """Change a document in a block, and leave the block by an exception."""
     with session.locked(Order, 2) as order:
         order.total = 6
         if flush:
@@ -35,7 +35,7 @@ def half_done(session: LockingSession, *, flush: bool = True) -> None:
 
 
 def fail_half_done(session: LockingSession, *, flush: bool = True) -> None:
-    """Catch that exception outside of the block."""
+    """Catch that exception outside the block."""
     with pytest.raises(UsersOwnError):
         half_done(session, flush=flush)
 
@@ -155,7 +155,7 @@ def test_a_savepoint_inside_of_the_block_does_not(session: Session, elsewhere: R
     assert elsewhere(TOTALS) == UNTOUCHED
 
 
-@pytest.mark.not_databases("sqlite", "mssql")  # there a snapshot, after which nothing is locked
+@pytest.mark.not_databases("sqlite", "mssql")  # there a snapshot, after which no lock is granted
 def test_an_outer_block_that_reads(session: Session, elsewhere: Run) -> None:
     with session.begin(), session.locked(Order, 1, SharedRead):
         fail_half_done(session)

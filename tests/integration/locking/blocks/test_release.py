@@ -1,4 +1,4 @@
-"""Ways to take a lock and to release it: plain, scoped, inside of another one, by workers."""
+"""Ways to take and release a lock: plain, scoped, nested, by workers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ KILL: Mapping[str, str] = {
 
 @pytest.fixture
 def lose_connection(database: Database) -> Callable[[Session], None]:
-    """Return a function that ends an actor's connection behind the actor's back."""
+    """Return a function that ends an actor's connection without the actor's knowledge."""
 
     def lose(actor: Session) -> None:
         if database.name in KILL:
@@ -98,7 +98,7 @@ def lose_connection(database: Database) -> Callable[[Session], None]:
 
 
 def raw_connection(session: LockingSession) -> sa.engine.interfaces.DBAPIConnection:
-    """Return what is below all layers of SQLAlchemy."""
+    """Return the driver's connection, below all layers of SQLAlchemy."""
     connection = session.connection().connection.dbapi_connection
     assert connection is not None
     return connection
@@ -135,7 +135,7 @@ def test_who_lost_the_connection_can_lock_again(
 
 
 @ENDS_CONNECTION
-@pytest.mark.not_databases("sqlite")  # its waiting is a loop in the client
+@pytest.mark.not_databases("sqlite")  # its wait is a loop in the client
 def test_a_waiter_whose_connection_is_lost_holds_nothing(
     alice: Session, bob: Session, lose_connection: Callable[[Session], None]
 ) -> None:
@@ -161,7 +161,7 @@ Lock = Callable[[LockingSession], Any]
 
 @contextmanager
 def when_loaded(lock: Lock) -> Iterator[None]:
-    """Call the function for each order that is loaded, out of the SELECT that loads it."""
+    """Call the function for each loaded order, during the SELECT that loads it."""
 
     def listen(_order: Order, context: Any) -> None:
         lock(context.session)
@@ -212,7 +212,7 @@ def test_it_is_refused_before_anything_is_sent(
     ):
         session.get_entity(Order, 1, ForUpdate)
     assert dict(session.held_locks) == {}
-    assert not session.in_transaction()  # which the outer call had opened
+    assert not session.in_transaction()  # the outer call had opened it
     assert elsewhere(sa.update(Order).values(remark="free"), sa.select(Order.remark).distinct())
 
 
@@ -239,7 +239,7 @@ def test_what_is_held_already_may_be_asked_for(session: LockingSession) -> None:
 
 
 def test_another_session_may_lock_meanwhile(session: LockingSession, other: LockingSession) -> None:
-    if session.get_bind().dialect.name == "sqlite":  # where the lock is the file's
+    if session.get_bind().dialect.name == "sqlite":  # there the lock is the file's
         pytest.skip("one write lock for the file")
 
     def lock_elsewhere(_session: LockingSession) -> None:
@@ -278,7 +278,7 @@ def test_a_block_waits_and_reads_what_the_holder_wrote(
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
     alice.does(save)
     assert queued.result() == 41
-    assert not scoped.registry.has()  # in this thread, nobody has asked for one
+    assert not scoped.registry.has()  # this thread has not used it
 
 
 def test_every_method_is_that_of_the_session(
@@ -327,7 +327,7 @@ WORKERS, ROWS = 4, range(3, 43)
 
 
 def work(session: LockingSession) -> list[int]:
-    """Do one order after the other, until there is none that nobody holds."""
+    """Process the orders one by one, until others hold all the rest."""
     done = []
     todo = Order.total == 0
     free = session.entity_set(Order, LockOptions.ForUpdate | LockOptions.SkipLocked)
@@ -340,7 +340,7 @@ def work(session: LockingSession) -> list[int]:
     return done
 
 
-@pytest.mark.not_databases("sqlite")  # nothing to skip
+@pytest.mark.not_databases("sqlite")  # no row locks to skip
 def test_each_row_is_done_once(
     enter: Callable[[str], Actor[LockingSession]], elsewhere: Callable[..., list[Any]]
 ) -> None:

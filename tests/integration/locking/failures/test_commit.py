@@ -1,4 +1,4 @@
-"""Commits and flushes that fail, and the end of a lent Connection."""
+"""Failing commits and flushes, and the end of a lent Connection."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ pytestmark = pytest.mark.quick
 
 ForUpdate = LockOptions.ForUpdate
 
-# With pipeline=True the COMMIT was sent with the last flush when its listeners are called.
+# With pipeline=True the COMMIT travels with the last flush, before its listeners are called.
 
 
 @pytest.fixture
 def engine_not_sent(make_engine: Callable[..., sa.Engine]) -> sa.Engine:
-    """Make an engine with one connection, which everybody uses."""
+    """Make an engine with one connection, shared by all."""
     return make_engine(pool_size=1, max_overflow=0, pool_timeout=1)
 
 
 def interrupted(engine: sa.Engine, session: LockingSession) -> None:
-    """Change order 1, and interrupt its commit; the session is still open."""
+    """Change order 1, and interrupt its commit; the session stays open."""
 
     def press_ctrl_c(_: object) -> None:
         raise KeyboardInterrupt
@@ -133,7 +133,7 @@ NAMES = sa.select(Customer.name).order_by(Customer.id)
 def engine_refused(
     make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any]
 ) -> sa.Engine:
-    """Make an engine with one connection, which everybody uses."""
+    """Make an engine with one connection, shared by all."""
     return make_engine(**read_committed, pool_size=1, max_overflow=0, pool_timeout=1)
 
 
@@ -164,7 +164,7 @@ def test_when_the_connection_is_given_back(
     with engine_refused.connect() as lent:
         session = write_and_be_refused(lent, holder)
         assert not session.held_locks
-    with engine_refused.begin() as connection:  # the same one
+    with engine_refused.begin() as connection:  # the same connection
         connection.execute(sa.update(Order).values(remark="seen"))
     with engine_refused.connect() as connection:
         assert list(connection.scalars(NAMES)) == ["Ann", "Ben"]
@@ -190,7 +190,7 @@ class MistakeError(Exception):
     pass
 
 
-# close() ends the transaction of a Connection that is lent with "control_fully", also without an error.
+# close() ends the transaction of a Connection lent with "control_fully", even without an error.
 MODES = "conditional_savepoint", "rollback_only", "create_savepoint"
 
 
@@ -261,7 +261,7 @@ def test_the_release_is_reported_once(session: Session) -> None:
     session.rollback()
     ((released, outcome),) = reported
     assert [one.document for one in released] == [(Order, (1,))]
-    assert outcome in {"rolled back", "lost"}  # PostgreSQL has done so before SQLAlchemy did
+    assert outcome in {"rolled back", "lost"}  # PostgreSQL did so before SQLAlchemy
 
 
 def test_in_a_savepoint_what_was_locked_before_it_is_still_held(session: Session) -> None:

@@ -1,4 +1,4 @@
-"""Conflicts that the server finds only at a write or at the commit are errors of the same kinds."""
+"""Conflicts that the server detects only at a write or at the commit raise the same errors."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def rename(session: Session, name: str) -> None:
 
 
 def is_lenient(elsewhere: Run) -> bool:
-    """Tell whether MariaDB lets a transaction write what it has not seen."""
+    """Return whether MariaDB lets a transaction write rows that it has not seen."""
     found = elsewhere(sa.text("SHOW VARIABLES LIKE 'innodb_snapshot_isolation'"))
-    return found != [("innodb_snapshot_isolation", "ON")]  # before 10.6.18 there is none
+    return found != [("innodb_snapshot_isolation", "ON")]  # none before 10.6.18
 
 
 @pytest.mark.databases("postgresql", "mariadb", "mssql")
@@ -104,7 +104,7 @@ def test_a_commit_that_is_not_serializable(make_session: MakeSession, elsewhere:
     one.save_changes()
     with pytest.raises(SnapshotConflict, match="the transaction on postgresql"):
         two.save_changes()
-    with pytest.raises(InvalidRequestError):  # a PendingRollbackError is one
+    with pytest.raises(InvalidRequestError):  # a PendingRollbackError is a subclass
         two.scalar(NAMES)
     two.rollback()
     assert elsewhere(NAMES) == [(1, "mine"), (2, "Ben")]
@@ -198,7 +198,7 @@ def goes_on(session: LockingSession) -> bool:
 @pytest.mark.databases("mysql", "mariadb")
 @rows("charset", ["latin1", "cp1250", "greek"])
 def test_a_text_that_cannot_be_encoded(documents: Database, charset: str) -> None:
-    """The codecs of these are in Python, and not in C."""
+    """These codecs are written in Python, not in C."""
 
     def play(engine: sa.Engine) -> None:
         with LockingSession(engine) as session:
@@ -217,7 +217,7 @@ def test_a_text_that_cannot_be_encoded(documents: Database, charset: str) -> Non
 def test_a_key_error_with_the_number_of_a_lost_connection(
     engine: sa.Engine, name: str, number: int
 ) -> None:
-    """The numbers of a driver's errors are the server's; those of others are anything."""
+    """Only a driver error carries a server code; other errors can hold the same number."""
 
     def look_up(*args: Any) -> None:
         if "4711" in args[2]:
@@ -259,7 +259,7 @@ LIMIT = {"postgresql": "SET LOCAL lock_timeout = '50ms'", "mssql": "SET LOCK_TIM
 LIMIT_ELSEWHERE = "SET SESSION innodb_lock_wait_timeout = 1"
 
 
-@pytest.mark.not_databases("sqlite")  # the file's lock is one
+@pytest.mark.not_databases("sqlite")  # there is one lock per file
 @pytest.mark.read_committed
 def test_a_row_that_is_not_available_is_not_the_one_that_is_held(
     database: Database, session: LockingSession, other: LockingSession
@@ -271,14 +271,14 @@ def test_a_row_that_is_not_available_is_not_the_one_that_is_held(
     with pytest.raises(LockNotAvailable, match=r"^the transaction on ") as caught:
         session.execute(sa.update(Order).where(Order.id == 2).values(total=7))
     assert (caught.value.entity, caught.value.ident) == (None, None)
-    session.invalidate()  # the connection goes with its limit
+    session.invalidate()  # the connection ends with its limit
 
 
 @pytest.mark.not_databases(PIPELINED)
 @pytest.mark.databases("postgresql")
 @in_a_loop
 async def test_of_the_lender_between_two_transactions_it_is_nothing(documents: Database) -> None:
-    url = url_for(documents, "asyncpg")  # which does not tell whether it was aborted
+    url = url_for(documents, "asyncpg")  # it does not show whether it was aborted
     async with connected(url) as engine, engine.connect() as lent:
         session = AsyncLockingSession(bind=lent)
         await session.get_entity(Order, 1, ForUpdate)

@@ -1,4 +1,4 @@
-"""Two transactions that wait for each other: one of them is ended, and writes nothing more."""
+"""Deadlock: one of two transactions that wait for each other ends, and writes nothing more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.waits import wait_until_blocked
 
 pytestmark = [
     pytest.mark.quick,
-    pytest.mark.not_databases("sqlite"),  # the file's lock is one
+    pytest.mark.not_databases("sqlite"),  # there is one lock per file
     pytest.mark.read_committed,
 ]
 
@@ -34,7 +34,7 @@ Run = Callable[..., list[Any]]
 
 
 def deadlock(alice: Session, bob: Session) -> tuple[Session, BaseException, Session, Step[Any]]:
-    """Lock two documents crosswise; both have written before."""
+    """Lock two documents crosswise, after both have written."""
     alice.does(set_total(1, 101))
     bob.does(set_total(2, 102))
     return cross(alice, bob, lambda ident: locks(Order, ident))
@@ -73,7 +73,7 @@ def write_by_flush(session: LockingSession) -> None:
 
 
 class Mistake(Exception):
-    """An error that a listener of the program raises in place of the server's."""
+    """An error that the program's listener raises in place of the server's."""
 
 
 def raise_another(_: Any) -> None:
@@ -81,7 +81,7 @@ def raise_another(_: Any) -> None:
 
 
 def go_on(state: ORMExecuteState) -> Any:
-    """Answer as if there were no such row, where the statement has failed."""
+    """Return as if the row did not exist, after the statement failed."""
     try:
         return state.invoke_statement()
     except DBAPIError:
@@ -133,7 +133,7 @@ def test_nothing_of_the_loser_escapes_until_it_begins_again(
 def test_a_call_that_had_opened_the_transaction_leaves_nothing_to_the_next(
     alice: Session, bob: Session
 ) -> None:
-    alice.does(set_total(2, 102))  # the server ends who has written less
+    alice.does(set_total(2, 102))  # the server ends the one that wrote less
     both = bob.starts(lambda session: session.get_entities(Order, [1, 2], ForUpdate))
     wait_until_blocked(waiter=bob, holder=alice, step=both)
     alice.does(locks(Order, 1))

@@ -1,4 +1,4 @@
-"""A lock that failed in a transaction that others have begun: nothing but rollback() goes on."""
+"""After a failed lock in a transaction that the caller began, only rollback() is possible."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ REFUSED: dict[str, Callable[[Session], Any]] = {
 
 
 def fail(session: Session) -> Customer:
-    """Write something, then ask for a lock that another holds, and go on regardless."""
+    """Write something, then request a lock that another holds, and continue regardless."""
     customer = session.get_one(Customer, 1)
     customer.name = "written before"
     if session.get_bind().dialect.name != "sqlite":  # the other holds the file
@@ -71,7 +71,7 @@ def fail(session: Session) -> Customer:
 
 @pytest.fixture
 def failed(session: Session, other: Session) -> Customer:
-    """Let a lock fail in a transaction of the caller's, ``session.begin()``."""
+    """Let a lock fail in the caller's transaction, ``session.begin()``."""
     other.get_one_entity(Order, 1, ForUpdate)
     session.begin()
     return fail(session)
@@ -178,7 +178,7 @@ NAME = sa.select(Customer.name).where(Customer.id == 1)
 
 @pytest.fixture
 def customer(session: Session, other: Session) -> Customer:
-    """Write in a transaction of the caller's, while another holds order 1."""
+    """Write in the caller's transaction, while another session holds order 1."""
     other.get_one_entity(Order, 1, ForUpdate)
     session.begin()
     customer = session.get_one(Customer, 1)
@@ -315,6 +315,6 @@ def test_a_line_that_was_moved_in_it_is_where_others_have_put_it(
     assert [*session.held_locks] == [(Order, (8,))]
     elsewhere(sa.update(Line).where(Line.id == 70).values(order_id=9))
     session.get_one_entity(Order, 2, ForUpdate)
-    line.value = 5  # was not read again: the session cannot know where it is
+    line.value = 5  # not read again: the session cannot know its document
     with pytest.raises(UnsavedChanges):
         session.get_entity(Order, 9, ForUpdate)

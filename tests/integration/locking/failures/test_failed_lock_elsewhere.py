@@ -1,4 +1,4 @@
-"""Locks that fail beside others: at a second database, in a flush, in a listener."""
+"""Locks that fail at a second database, in a flush, or in a listener."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ RENAME = sa.update(Customer).where(Customer.id == 1).values(name="renamed")
 def session(
     make_engine: Callable[..., sa.Engine], engine: sa.Engine, read_committed: dict[str, Any]
 ) -> Iterator[LockingSession]:
-    """Open a session that has customers in another database than orders."""
+    """Open a session with customers in another database than orders."""
     customers = make_engine(**read_committed)
     with Session(binds={Customer: customers, Order: engine}) as session:
         yield session
 
 
 def fail(session: Session, other: Session) -> None:
-    """Fail to lock order 1, in a transaction that is open."""
+    """Fail to lock order 1, in an open transaction."""
     other.get_one_entity(Order, 1, ForUpdate)
     with pytest.raises(LockNotAvailable):
         session.get_entity(Order, 1, ForUpdate | NoWait)
@@ -111,8 +111,8 @@ def test_an_abort_that_was_undone_is_none_of_another_database(
         with pytest.raises(DataError):
             connection.exec_driver_sql("SELECT 1 / 0")
         driver: Any = connection.connection.driver_connection
-        driver.execute("ROLLBACK TO SAVEPOINT mine")  # the driver alone knows of it
-        session.commit()  # no driver tells of SQLite whether an error has aborted it: none does
+        driver.execute("ROLLBACK TO SAVEPOINT mine")  # only the driver knows of it
+        session.commit()  # SQLite's drivers report no abort: there is none
     with other.connect() as connection:
         assert connection.scalar(sa.select(Customer.name).where(Customer.id == 77)) == "saved"
     other.dispose()
@@ -193,7 +193,7 @@ OF_ENGINE = (
     "rollback",
     "commit",
 )
-OF_POOL = "checkout", "reset"  # of one for checkin SQLAlchemy itself loses the connection
+OF_POOL = "checkout", "reset"  # a checkin listener's error loses the connection
 OF_OBJECTS = "load", "refresh", "expire"
 EVENTS = [
     *[("session", name) for name in OF_SESSION],
@@ -206,7 +206,7 @@ EVENTS = [
 class Listener:
     """Raises at one of its calls.
 
-    :param number: the number of calls that it lets pass.
+    :param number: the number of calls before that.
     """
 
     def __init__(self, number: int) -> None:
@@ -266,14 +266,14 @@ def test_its_error_comes_out(
         engine.dispose()
         start_over()
         number += 1
-    assert number > 1  # it was called
+    assert number > 1  # called at least once
     other.close()
 
 
 def raises_at(session: LockingSession, target: Any, name: str, number: int) -> bool:
-    """Use the session; return whether the listener has raised, which must be what comes out."""
+    """Use the session; return whether the listener raised, and expect its error."""
     listener, error = Listener(number), None
-    event.listen(target, name, listener, insert=True)  # before those of the library
+    event.listen(target, name, listener, insert=True)  # before the library's listeners
     try:
         use(session)
     except Exception as caught:  # noqa: BLE001  # whatever it is
@@ -284,7 +284,7 @@ def raises_at(session: LockingSession, target: Any, name: str, number: int) -> b
 
 
 def causes_of(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and those before it: some that SQLAlchemy meets then have it as their context."""
+    """Yield the error and its causes and contexts; SQLAlchemy sometimes raises another on top."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -297,7 +297,7 @@ def said_by(session: LockingSession) -> list[tuple[type[Any], int]]:
 
 
 def use_afterwards(session: LockingSession) -> None:
-    """Lock again, after close() where SQLAlchemy needs that: a COMMIT was not ended."""
+    """Lock again, after close() if a COMMIT did not end and SQLAlchemy needs it."""
     try:
         session.rollback()
         session.get_one_entity(Order, 1, ForUpdate | NoWait)

@@ -1,4 +1,4 @@
-"""Statements and drivers that are interrupted, and connections that are lost by it."""
+"""Interrupted statements and drivers, and the connections that this costs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ForUpdate = LockOptions.ForUpdate
 def test_the_lock_is_free_while_the_exception_is_looked_at(
     session: LockingSession, engine: sa.Engine, make_session: Callable[..., LockingSession]
 ) -> None:
-    """Its traceback has the cursor, whose rows SQLite would go on reading in a transaction."""
+    """Its traceback refers to the cursor, whose unread rows keep SQLite's transaction open."""
 
     def press_ctrl_c(_: object, __: object, statement: str, *___: object) -> None:
         if "lk_line" in statement:
@@ -96,7 +96,7 @@ def test_the_listener_of_a_lock_does_nothing_after_an_interruption(
     while ctrl_c.during(lambda: session.get_entity(Order, 1, ForUpdate)):
         session.rollback()
         for left in [*execute_listeners(session)][1:]:
-            left(None)  # it does not look at the statement
+            left(None)  # it does not check the statement
 
 
 # --------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ STATEMENT = sa.select(sa.literal(1).label("interrupted"))
 
 
 def interrupt_the_driver(engine: sa.Engine) -> None:
-    """Do what psycopg does where a task is cancelled as it enters its pipeline."""
+    """Do what psycopg does if a task is cancelled as it enters its pipeline."""
 
     def execute(_: Any, statement: str, *__: object) -> None:
         if "interrupted" in statement:
@@ -187,7 +187,7 @@ USES: dict[str, Use] = {
 
 
 def lose(session: LockingSession, proxy: Proxy, text: str, use: Use) -> None:
-    """Lose the connection with a lock, and go on over another one."""
+    """Lose the connection with a lock, and continue on another."""
     with hearing(session) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
         driver: Any = session.connection().connection.driver_connection
@@ -217,7 +217,7 @@ def by_driver(
     run_on(url.set(query={}) if driver in ("pg8000", "asyncpg") else url, play)
 
 
-# SQLAlchemy itself knows what MySQL's drivers say of a connection that was reset.
+# SQLAlchemy itself recognizes the errors of MySQL's drivers for a reset connection.
 @pytest.mark.databases("postgresql")
 def test_while_it_waits_for_an_answer(documents: Database, proxy: Proxy) -> None:
     def play(engine: sa.Engine) -> None:
@@ -230,7 +230,7 @@ def test_while_it_waits_for_an_answer(documents: Database, proxy: Proxy) -> None
 
 
 def ask_once(session: LockingSession) -> None:
-    """Have the server asked what is asked once of each table on each connection."""
+    """Run the queries that the library sends once per table and connection."""
     session.get_entity(Customer, 1, LockOptions.SharedRead)  # asyncpg keeps the statement
     session.rollback()
 
@@ -251,12 +251,12 @@ def test_at_a_question_about_a_table(documents: Database, proxy: Proxy, held: bo
             assert caught.value.connection_invalidated
             check_gone(session, driver)
 
-    for driver in ("psycopg", "psycopg2", "pg8000"):  # asyncpg has prepared the question of Order
+    for driver in ("psycopg", "psycopg2", "pg8000"):  # asyncpg has prepared the query for Order
         by_driver(documents, proxy, driver, play)
 
 
 def check_gone(session: LockingSession, driver: object) -> None:
-    """Check that nothing is held, and that the session continues over another connection."""
+    """Assert that no lock is held, and that the session continues on another connection."""
     assert not session.held_locks
     session.rollback()
     session.get_one_entity(Order, 1, ForUpdate)
@@ -267,7 +267,7 @@ def check_gone(session: LockingSession, driver: object) -> None:
 
 @pytest.mark.databases("mysql", "mariadb")
 def test_an_answer_that_the_driver_cannot_read(documents: Database, proxy: Proxy) -> None:
-    """The error of PyMySQL and aiomysql is none of their own: an AttributeError, or any other."""
+    """PyMySQL and aiomysql raise no error of their own, but an AttributeError or any other."""
 
     def play(engine: sa.Engine) -> None:
         with LockingSession(engine) as session:
@@ -286,12 +286,12 @@ def test_an_answer_that_the_driver_cannot_read(documents: Database, proxy: Proxy
 
 
 class TimeIsUpError(Exception):
-    """Raised by the handler of a signal, as by those of some task queues."""
+    """Raised by a signal handler, as in some task queues."""
 
 
 @contextmanager
 def raising_at_a_signal() -> Iterator[Callable[[], object]]:
-    """Yield what sends this process a signal, whose handler raises TimeIsUpError."""
+    """Yield a function that sends this process a signal, whose handler raises TimeIsUpError."""
 
     def handle(*_: object) -> None:
         raise TimeIsUpError
@@ -304,7 +304,7 @@ def raising_at_a_signal() -> Iterator[Callable[[], object]]:
         signal.signal(signal.SIGUSR1, before)
 
 
-# psycopg2 waits in C, where no handler is called; those of asyncio are called in the loop.
+# psycopg2 waits in C, which calls no handler; asyncio drivers get theirs in the loop.
 WAITING = {"postgresql": ("psycopg", "pg8000"), "mysql": ("pymysql",), "mariadb": ("pymysql",)}
 
 

@@ -1,4 +1,4 @@
-"""do_orm_execute listeners: a locking statement that one of them has changed is checked again."""
+"""The session checks a locking statement again after a do_orm_execute listener changes it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _orders: Any = Order.__table__
 
 
 class Counted:
-    """An order with the number of its lines, which is loaded where an option says so."""
+    """An order with the number of its lines, loaded only with an option."""
 
     id: Any
     lines: Any
@@ -142,7 +142,7 @@ def test_criteria_leave_out_what_they_say(session: LockingSession, way: Callable
     assert (Order, (1,)) not in session.held_locks
 
 
-@pytest.mark.not_databases("sqlite", "mssql")  # where nobody waits for a row
+@pytest.mark.not_databases("sqlite", "mssql")  # there no session waits for a row
 def test_lines_are_not_older_than_the_lock(
     alice: Actor[LockingSession], bob: Actor[LockingSession]
 ) -> None:
@@ -172,7 +172,7 @@ def test_an_answer_without_the_database_is_no_lock(
     assert dict(session.held_locks) == {}
 
 
-@pytest.mark.not_databases("sqlite")  # where the transaction is the lock
+@pytest.mark.not_databases("sqlite")  # there the transaction is the lock
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_statement_without_the_lock_is_no_lock(
     session: LockingSession, way: Callable[..., Any]
@@ -224,7 +224,7 @@ def test_a_listener_may_execute_a_statement(session: LockingSession, held: bool)
     assert (Order, (1,)) in session.held_locks
 
 
-@pytest.mark.not_databases("sqlite")  # whose file stays locked for the second try too
+@pytest.mark.not_databases("sqlite")  # the file stays locked for the second try too
 def test_a_listener_that_tries_again_has_the_lock(
     session: LockingSession, other: LockingSession
 ) -> None:
@@ -275,14 +275,14 @@ STATEMENTS: dict[str, Act] = {
 
 
 class LocksListener:
-    """Takes a lock before the first statement that it is called for."""
+    """Takes a lock before the first statement that triggers it."""
 
     def __init__(self, take: Act) -> None:
         self._take: Act | None = take
         self.taken: Any = None
 
     def __call__(self, state: Any) -> None:
-        take, self._take = self._take, None  # its own statements come here too
+        take, self._take = self._take, None  # its own statements trigger it too
         if take is not None:
             self.taken = take(state.session)
 
@@ -309,12 +309,12 @@ def test_it_is_held_and_fresh(
         event.listen(session, "do_orm_execute", listener)
         event.listen(session, "do_orm_execute", called.append)
         statement(session)
-        assert called  # the listeners behind it
+        assert called  # the later listeners
         assert listener.taken is order
         assert (Order, (1,)) in session.held_locks
         after = before[0] + 10, [before[1][0] + 10, *before[1][1:]]
         assert seen(order) == after
-        order.lines[0].value -= 10  # as it was, for the next row
+        order.lines[0].value -= 10  # unchanged, for the next row
         order.total -= 10
         session.commit()
         assert session.scalars(sa.select(Line.value).where(Line.id == 1)).one() == before[1][0]

@@ -1,6 +1,6 @@
-"""Fresh: what the session knew before the lock is read again under it.
+"""Fresh: the lock reads again the objects that the session loaded before.
 
-The identity map is weak, so every test keeps the objects that it wants to find stale.
+The identity map is weak, so every test keeps the objects that should become stale.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Run = Callable[..., list[Any]]
 
 @pytest.fixture
 def session_factory(engine: sa.Engine) -> sessionmaker[LockingSession]:
-    """Make sessions whose objects outlive a commit."""
+    """Return a factory of sessions whose objects outlive a commit."""
     return sessionmaker(engine, class_=LockingSession, expire_on_commit=False)
 
 
@@ -52,7 +52,7 @@ ACQUAINTANCES = (header, header_and_collection, header_and_lines, lines)
 
 
 def change(write: Callable[[LockingSession], None], other: LockingSession) -> Seen:
-    """Let another session write and commit, and tell what is in the database then."""
+    """Let another session write and commit, and return the new state of the database."""
     before = read_again(other)
     other.rollback()
     write(other)
@@ -172,13 +172,13 @@ def test_a_deferred_column_that_was_not_loaded_stays_so(session: LockingSession)
 
 
 def by_collection(session: LockingSession) -> list[Any]:
-    """Load both orders, their lines with them."""
+    """Load both orders with their lines."""
     orders = session.scalars(sa.select(Order)).all()
     return [(order, list(order.lines)) for order in orders]
 
 
 def by_query(session: LockingSession) -> list[Any]:
-    """Load the lines by themselves."""
+    """Load the lines separately."""
     return list(session.scalars(sa.select(Line)))
 
 
@@ -186,7 +186,7 @@ def change_details(line: int, **values: object) -> sa.Update:
     return sa.update(Line).where(Line.id == line).values(values)
 
 
-#: What another did to the lines, and what order 1 looks like then.
+#: Another session's change of the lines, and the resulting order 1.
 ACTIONS: dict[str, tuple[sa.Executable, Seen]] = {
     "changed": (change_details(1, value=11), (30, [11, 20])),
     "added": (

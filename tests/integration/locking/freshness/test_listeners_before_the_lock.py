@@ -1,7 +1,6 @@
-"""A listener of the program that reads or changes a document while its lock is taken.
+"""A listener of the program reads or changes a document during the lock call.
 
-What it reads before the lock is granted is not kept, and what it changes is refused: both may be
-older than the lock.
+Before the grant, its reads are discarded and its changes refused: both may be older than the lock.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ CHANGES = {"header": _change_header, "line": _change_line, "new line": _add_line
 
 
 def _first(session: LockingSession, act: Callable[[Order], object]) -> Order:
-    """Load order 1 with its lines, and have the next statement call this with it."""
+    """Load order 1 with its lines, and call this with it at the next statement."""
     order = session.get_one(Order, 1)
     assert seen(order) == (30, [10, 20])
     done: list[bool] = []
@@ -72,7 +71,7 @@ def _first(session: LockingSession, act: Callable[[Order], object]) -> Order:
     return order
 
 
-@pytest.mark.not_databases("sqlite", "mssql")  # there, the transaction has the lock already
+@pytest.mark.not_databases("sqlite", "mssql")  # there the transaction has the lock already
 @pytest.mark.read_committed
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_what_a_listener_reads_before_the_lock_is_read_again(
@@ -228,7 +227,7 @@ def test_what_a_listener_changes_under_the_lock_is_kept(
 
 
 def _detached(entity: Any, session: LockingSession) -> Any:
-    """Return the object 1 of this class, as another session has read it."""
+    """Return the object 1 of this class, as read by another session."""
     found = session.get_one(entity, 1)
     session.expunge_all()
     session.rollback()

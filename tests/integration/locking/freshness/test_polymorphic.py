@@ -1,4 +1,4 @@
-"""A header read as its base class: what subclasses add to the SELECT is read after the grant."""
+"""A header read as its base class: the columns that subclasses add are read after the grant."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SUM = (
 
 
 def _hierarchy(*, base: dict[str, Any], sub: dict[str, Any], lazy: Any) -> Any:
-    """Map a class of orders, and a subclass with lines and their sum; every row is of the latter."""
+    """Map a class of orders, and a subclass, of every row, with lines and their sum."""
     mappers = registry()
     paper: Any = type("Paper", (), {})
     bill: Any = type("Bill", (paper,), {})
@@ -103,7 +103,7 @@ def polymorphic_set(session: LockingSession, paper: Any) -> Any:
 READS = [by_key, by_keys, as_document, in_a_set, aliased_set, polymorphic_set]
 
 
-@pytest.mark.not_databases("sqlite", "mssql")  # where nobody waits for a row
+@pytest.mark.not_databases("sqlite", "mssql")  # there no session waits for a row
 @pytest.mark.parametrize("paper", MAPPINGS.values(), ids=MAPPINGS)
 @pytest.mark.parametrize("read", READS)
 def test_header_and_what_its_subclass_adds_belong_together(
@@ -141,7 +141,7 @@ Session = LockingSession
 
 @pytest.fixture
 def other_class(elsewhere: Callable[..., list[Any]]) -> None:
-    """Have a contract that is no lease."""
+    """Insert a contract that is not a lease."""
     elsewhere(
         sa.delete(Contract).where(Contract.id == OTHER),
         sa.insert(Contract).values(id=OTHER, kind="contract", total=0),
@@ -248,7 +248,7 @@ def test_one_object_under_its_own_token_is_read_again(
 ) -> None:
     kept = session.scalars(ONE, execution_options=TOKEN).one()
     session.commit()
-    kept.total  # noqa: B018  # it is loaded again
+    kept.total  # noqa: B018  # loads it again
     elsewhere(sa.update(Order).where(Order.id == 1).values(total=99))
     (order,) = session.scalars(ONE.with_for_update(), execution_options=TOKEN)
     assert order is kept
@@ -269,7 +269,7 @@ def test_an_expunged_object_is_no_hindrance(session: LockingSession, way: Way) -
 
 
 class Summed:
-    """An order that brings the sum of its lines along."""
+    """An order that includes the sum of its lines."""
 
     id: Any
     total: Any
@@ -340,7 +340,7 @@ READS_COMPUTED_COLUMNS = [
 ]
 
 
-@pytest.mark.not_databases("sqlite", "mssql")  # where nobody waits for a row
+@pytest.mark.not_databases("sqlite", "mssql")  # there no session waits for a row
 @pytest.mark.parametrize("read", READS_COMPUTED_COLUMNS)
 def test_header_and_sum_belong_together(
     alice: Actor[LockingSession], bob: Actor[LockingSession], read: Read

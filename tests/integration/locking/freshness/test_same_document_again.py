@@ -1,4 +1,4 @@
-"""A document that is held already: nothing is sent, unless there is something to load."""
+"""A document that is already held: no statement is sent, unless a part must be loaded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ForUpdate, SharedRead, NoWait, SnapshotRead = (
 )
 Session = LockingSession
 
-#: First, then: the second is no stronger than the first.
+#: The first lock and the second, which is not stronger.
 COVERED = [
     (ForUpdate, ForUpdate),
     (ForUpdate, ForUpdate | NoWait),
@@ -149,7 +149,7 @@ def test_what_has_expired_comes_back_loaded(
     engine: sa.Engine, session: Session, expire: Callable[[Session, Order], None]
 ) -> None:
     order = session.get_one_entity(Order, 1, ForUpdate)
-    assert order.remark == "first"  # deferred: it loads by itself
+    assert order.remark == "first"  # deferred: loads by itself
     expire(session, order)
     with recorded(engine) as statements:
         assert session.get_one_entity(Order, 1, ForUpdate) is order
@@ -239,7 +239,7 @@ def test_another_document_may_not_be_locked_after_a_snapshot(session: Session) -
     assert dict(session.held_locks) == {(Order, (1,)): SharedRead}
 
 
-@pytest.mark.databases("sqlite")  # where a plain read is outside of any transaction
+@pytest.mark.databases("sqlite")  # there a plain read is outside any transaction
 def test_a_plain_read_before_a_snapshot_makes_no_difference(session: Session) -> None:
     known = session.get_one(Customer, 1)
     session.get_one_entity(Order, 1, SharedRead)

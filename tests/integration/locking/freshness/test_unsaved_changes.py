@@ -1,4 +1,4 @@
-"""Pending changes: refused on the document that is to be locked, left alone on anything else."""
+"""Pending changes: refused on the document to lock, left alone on other objects."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ EDITS = [
 
 
 def make(edit: Callable[[Session], None], session: Session) -> None:
-    """Leave it pending, whatever the edit reads."""
+    """Leave the change pending, whatever the edit reads."""
     with session.no_autoflush:
         edit(session)
 
@@ -125,7 +125,7 @@ def test_pending_changes_of_the_document_are_refused(
             ):
                 session.get_entity(Order, 1, ForUpdate)
             assert statements == [], edit
-            assert session.new or session.dirty or session.deleted, edit  # nothing is lost
+            assert session.new or session.dirty or session.deleted, edit  # not lost
             assert not session.held_locks, edit
 
 

@@ -1,4 +1,4 @@
-"""held_locks: what this transaction holds, and when it forgets."""
+"""held_locks: the locks of this transaction, and when the session removes them."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ BROKEN = sa.text("SELECT * FROM there_is_no_such_table")
 
 
 def hold(session: Session) -> Order:
-    """Lock order 1, and learn that it is held."""
+    """Lock order 1, and assert that it is held."""
     order = session.get_one_entity(Order, 1, ForUpdate)
     assert dict(session.held_locks) == {(Order, (1,)): ForUpdate}
     return order
@@ -324,7 +324,7 @@ def test_the_victim_of_a_deadlock_holds_nothing(alice: Actor[Session], bob: Acto
     bob.does(set_total(2, 102))
     loser, failure, winner, step = cross(alice, bob, lambda ident: locks(Order, ident))
     assert isinstance(failure, DeadlockDetected)
-    step.result()  # the winner has what the loser had
+    step.result()  # the winner has the loser's lock
     assert len(winner.does(lambda session: dict(session.held_locks))) == 2
     assert loser.does(lambda session: dict(session.held_locks)) == {}
     loser.does(lambda session: session.rollback())
@@ -332,7 +332,7 @@ def test_the_victim_of_a_deadlock_holds_nothing(alice: Actor[Session], bob: Acto
 
 
 @ENDS_CONNECTION
-@pytest.mark.databases("postgresql")  # which gives locks up with the error
+@pytest.mark.databases("postgresql")  # it releases locks with the error
 def test_an_aborted_transaction_holds_nothing(session: Session, other: Session) -> None:
     hold(session)
     with pytest.raises(DBAPIError):

@@ -1,4 +1,4 @@
-"""hold_limit: a transaction that holds its locks for too long ends, and saves nothing."""
+"""hold_limit: a transaction that holds its locks too long ends, and saves nothing."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_in_time(session: Session, elsewhere: Run, clock: Clock) -> None:
     session.flush()
     session.commit()
     clock.put_forward(LONG / 2)
-    with session.locked(Order, 2) as order:  # it counts anew
+    with session.locked(Order, 2) as order:  # the count starts anew
         clock.put_forward(LONG / 2)
         order.total = 6
     assert elsewhere(TOTALS) == [(31,), (6,)]

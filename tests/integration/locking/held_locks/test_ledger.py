@@ -1,4 +1,4 @@
-"""Sessions that are freed, interruptions of the ledger, and the order in which limits are asked for."""
+"""Freed sessions, interruptions of the ledger, and the order in which limits are set."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_lost_connection_with_a_place_alone(engine: sa.Engine) -> None:
 
 
 class Limits(LockWaits, ServerHoldLimit):
-    """Limits of a server that are written down."""
+    """Records the limits of a server."""
 
     def __init__(self) -> None:
         self.set: list[tuple[str, object]] = []

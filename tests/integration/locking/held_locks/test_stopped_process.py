@@ -1,4 +1,4 @@
-"""A process that is stopped while it holds a lock: the server frees the document, where it can."""
+"""A process is stopped while it holds a lock: the server frees the document, where it can."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Process = subprocess.Popen[str]
 
 @contextmanager
 def started(url: str, seconds: float, way: str = "lock") -> Iterator[Process]:
-    """Start a process that locks order 1 and changes it, and does not commit."""
+    """Start a process that locks order 1 and changes it, without a commit."""
     command = [sys.executable, "-m", "tests.integration.locking.stopped", url, str(seconds), way]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -57,7 +57,7 @@ def stop_with_lock(process: Process) -> None:
 
 
 def wake(process: Process) -> str:
-    """Let it go on to its commit; return what came of that."""
+    """Let it continue to its commit; return the outcome."""
     assert process.stdin is not None
     assert process.stdout is not None
     os.kill(process.pid, signal.SIGCONT)
@@ -72,7 +72,7 @@ def test_it_loses_its_lock_and_cannot_commit(
 ) -> None:
     with started(documents.url, LIMIT) as process:
         stop_with_lock(process)
-        assert soon_free(session)  # while the process stands still
+        assert soon_free(session)  # while the process is stopped
         session.get_one_entity(Order, 1, LockOptions.ForUpdate).total = 31
         session.commit()
         if documents.column == PGPOOL:
@@ -89,7 +89,7 @@ def test_by_its_own_clock_it_cannot_commit(
         stop_with_lock(process)
         since = time.monotonic()
         wait_until(lambda: time.monotonic() > since + LIMIT)
-        assert finds_held()(session)  # what hold_limit does not promise there
+        assert finds_held()(session)  # hold_limit does not promise more there
         assert wake(process) == "lost"
         session.get_one_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=30).total = 31
         session.commit()
@@ -112,7 +112,7 @@ _WAITS = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pg_blocking_pids(p
 
 @pytest.fixture(scope="module")
 def started_servers() -> Iterator[dict[str, Server]]:
-    """Keep the servers until the last test of this file: to start one takes longer than a test."""
+    """Keep the servers until the last test of this file: starting one takes longer than a test."""
     kept: dict[str, Server] = {}
     yield kept
     for server in kept.values():
@@ -138,7 +138,7 @@ def documents_each_version(
     found.close()
 
 
-#: What a way waits for, held by another session.
+#: The lock that each way waits for; another session holds it.
 WAITS_FOR: Mapping[str, type[Base]] = {"lock": Order, "lock and flush many": Line}
 
 
@@ -147,7 +147,7 @@ WAITS_FOR: Mapping[str, type[Base]] = {"lock": Order, "lock and flush many": Lin
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("documents_each_version", VERSIONS, indirect=True)
 def test_its_lock_goes_to_another(documents_each_version: Database, driver: str, way: str) -> None:
-    """It has waited for the last answer: so its driver had none yet when it had sent all."""
+    """It waited for the last answer: so its driver had no answer yet when all was sent."""
     url = sa.make_url(documents_each_version.url).set(drivername=f"postgresql+{driver}")
     engine = documents_each_version.engine()
     with engine.begin() as connection:
@@ -158,7 +158,7 @@ def test_its_lock_goes_to_another(documents_each_version: Database, driver: str,
             wait_until(lambda: is_waited_for(documents_each_version))
             session.rollback()
             stop_with_lock(process)
-            assert soon_free(session)  # while the process stands still
+            assert soon_free(session)  # while the process is stopped
             assert wake(process) == "lost"
         assert session.get_one(Order, 1).total == 30
 

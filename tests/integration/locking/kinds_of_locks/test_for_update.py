@@ -1,4 +1,4 @@
-"""The kinds of row locks: who waits for whom."""
+"""The kinds of row locks, and which of them wait for each other."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ NO_KEY = LockOptions.ForUpdate | LockOptions.NoKey
 
 
 def add_invoice(session: LockingSession) -> None:
-    """Insert an invoice of customer 1, whose foreign key takes a lock on the customer."""
+    """Insert an invoice of customer 1, whose foreign key locks the customer."""
     session.add(Invoice(id=9, total=0, customer_id=1, seller_id=2))
     session.flush()
     session.rollback()
@@ -195,13 +195,13 @@ def test_it_becomes_plain_for_update(
     session.get_one_entity(Customer, 1, LockOptions.ForUpdate)
     assert dict(session.held_locks) == {(Customer, (1,)): LockOptions.ForUpdate}
     assert finds_held(Customer, 1)(other)
-    with recorded(engine) as statements:  # the stronger lock gives the weaker one
+    with recorded(engine) as statements:  # the stronger lock includes the weaker one
         session.get_one_entity(Customer, 1, NO_KEY)
     assert not [text for text in statements if locks_rows(text)]
     assert dict(session.held_locks) == {(Customer, (1,)): LockOptions.ForUpdate}
 
 
-@pytest.mark.databases("postgresql")  # which gives up what was locked in a savepoint
+@pytest.mark.databases("postgresql")  # it releases the locks of a savepoint
 def test_a_savepoint_that_is_rolled_back_leaves_the_weaker_lock(
     session: LockingSession, alice: Session, bob: Session
 ) -> None:
@@ -329,7 +329,7 @@ def test_every_kind_of_mapping_keeps_writers_out(
 def test_a_related_row_is_shared_under_the_lock_of_the_header(
     session: LockingSession, other: LockingSession
 ) -> None:
-    """Two orders of one customer, side by side; the customer stays as it is."""
+    """Two orders of one customer, side by side; the customer does not change."""
     for number, one in enumerate((session, other), start=1):
         one.get_one_entity(Order, number, LockOptions.ForUpdate).total += 1
         one.get_one_entity(Customer, 1, SharedRead | LockOptions.NoWait)

@@ -1,4 +1,4 @@
-"""NoWait and lock_timeout: what is given up; and what a lock under an older snapshot shows."""
+"""NoWait and lock_timeout: the result of giving up, and of a lock under an older snapshot."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SharedRead, NoWait = LockOptions.SharedRead, LockOptions.NoWait
 
 ForUpdate = LockOptions.ForUpdate
 
-#: How not to wait: the tests' connections would wait longer than an actor's patience.
+#: The ways not to wait: the tests' connections would wait longer than an actor's patience.
 IMPATIENCE: dict[str, tuple[LockOptions, dict[str, Any], str]] = {
     "NoWait": (ForUpdate | NoWait, {}, "held by another transaction"),
     "zero": (ForUpdate, {"lock_timeout": 0}, "held by another transaction"),
@@ -164,19 +164,19 @@ FRESH, STALE = True, False
 _HEADER_FIRST = "FROM lk_contract c STRAIGHT_JOIN lk_lease l ON l.id = c.id WHERE c.id IN (1, 99)"
 _HEADER_LAST = "FROM lk_lease l STRAIGHT_JOIN lk_contract c ON l.id = c.id WHERE l.id IN (1, 99)"
 
-#: Whether a statement shows the rent as a writer has left it for whom the statement waited.
+#: Whether a statement that waited for a writer shows the writer's new rent.
 SHOWN: Mapping[str, Mapping[str, bool]] = {
-    # Only the row that was waited for is read again, not the one that is joined to it.
+    # The server rereads only the row that it waited for, and not the joined row.
     "postgresql": {"FROM lk_contract c JOIN lk_lease l USING (id) FOR UPDATE OF c": STALE},
-    # The snapshot opens at the first row that is read without a lock: the optimizer decides.
+    # The snapshot opens at the first row read without a lock: the optimizer decides.
     "mysql": {f"{_HEADER_FIRST} FOR UPDATE OF c": FRESH, f"{_HEADER_LAST} FOR UPDATE OF c": STALE},
-    # There is no OF: the row of the other table is locked as well.
+    # Without OF, the row of the other table is locked as well.
     "mariadb": {f"{_HEADER_FIRST} FOR UPDATE": FRESH, f"{_HEADER_LAST} FOR UPDATE": FRESH},
 }
 
 
 def raise_rent(session: LockingSession) -> int:
-    """Lock the contract, and change nothing but its second row; return what was there before."""
+    """Lock the contract, and change only its second row; return the earlier rent."""
     lease = session.get_one_entity(Lease, 1, LockOptions.ForUpdate)
     before, lease.rent = lease.rent, lease.rent + 100
     session.flush()
@@ -248,7 +248,7 @@ writers = pytest.mark.parametrize(("write", "expected"), WRITERS, ids=["add_ten"
 
 
 def load_a_customer(session: LockingSession) -> Customer:
-    """Do what every web request does before it comes to the point."""
+    """Load a customer first, as a web request does."""
     return session.get_one(Customer, 1)
 
 
@@ -295,14 +295,14 @@ def test_a_select_before_the_lock_is_refused(session: LockingSession, lock: Lock
         session.get_entity(Order, 1, lock)
     with pytest.raises(WrongIsolation, match=r"Order rows .* is open at REPEATABLE READ"):
         session.scalars(session.entity_set(Order, lock))
-    assert load_a_customer(session).name == "Ann"  # nothing was sent: the transaction continues
+    assert load_a_customer(session).name == "Ann"  # nothing sent: the transaction continues
 
 
 @pytest.fixture(params=["REPEATABLE READ", "SERIALIZABLE"])
 def strict_session_factory(
     make_engine: Callable[..., sa.Engine], request: pytest.FixtureRequest
 ) -> sessionmaker[LockingSession]:
-    """Make sessions on an engine whose isolation level is stricter than a lock can bear."""
+    """Return a factory on an engine whose isolation level is too strict for a lock."""
     return sessionmaker(make_engine(isolation_level=request.param), class_=LockingSession)
 
 

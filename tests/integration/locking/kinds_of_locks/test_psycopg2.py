@@ -1,4 +1,4 @@
-"""Locks of psycopg2, SQLAlchemy's default driver of PostgreSQL: who waits, time-outs, ends."""
+"""Locks through psycopg2, SQLAlchemy's default driver for PostgreSQL: waits, timeouts, ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.models import Customer, Order
 
 pytestmark = [
     pytest.mark.databases("postgresql"),
-    pytest.mark.not_databases(PIPELINED),  # a pipeline is psycopg's
+    pytest.mark.not_databases(PIPELINED),  # only psycopg has a pipeline
     pytest.mark.filterwarnings("ignore:.*already deassociated:sqlalchemy.exc.SAWarning"),
 ]
 
@@ -39,7 +39,7 @@ each_lock = pytest.mark.parametrize("take", LOCKS.values(), ids=LOCKS)
 
 @pytest.fixture
 def engine(documents: Database) -> Iterator[sa.Engine]:
-    """Connect by psycopg2 to the database with the documents in it."""
+    """Connect with psycopg2 to the database with the documents."""
     pytest.importorskip("psycopg2", reason="it is in the group test")
     engine = sa.create_engine(sa.make_url(documents.url).set(drivername="postgresql+psycopg2"))
     yield engine
@@ -54,13 +54,13 @@ def session(engine: sa.Engine) -> Iterator[LockingSession]:
 
 @pytest.fixture
 def other(engine: sa.Engine) -> Iterator[LockingSession]:
-    """Give the test a session that tries to lock what the first one holds."""
+    """Return a session that tries to lock the document held by the first."""
     with LockingSession(engine) as session:
         yield session
 
 
 def is_held(other: LockingSession, take: Callable[[LockingSession], object]) -> bool:
-    """Return whether another session is refused an exclusive lock of the same."""
+    """Return whether another session is refused the same lock."""
     exclusive = LOCKS["name"] if take is LOCKS["name"] else LOCKS["row"]
     try:
         exclusive(other)

@@ -1,4 +1,4 @@
-"""Transactions that may not write: row locks are refused, snapshots are read."""
+"""Read-only transactions: row locks are refused, snapshots are read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READ_ONLY: Mapping[str, str] = {
 
 @pytest.fixture
 def engine(make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any]) -> sa.Engine:
-    """Make an engine whose transactions are read-only unless they say something else."""
+    """Make an engine whose transactions are read-only by default."""
     engine = make_engine(**read_committed)
 
     @sa.event.listens_for(engine, "connect")

@@ -1,4 +1,4 @@
-"""Sets: all rows that a statement returns are locked, or SkipLocked leaves out what others hold."""
+"""Sets: a statement locks all rows that it returns; SkipLocked leaves out rows that others hold."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ForUpdate, SharedRead, SkipLocked = (
 
 
 def idents(session: LockingSession, entity: Any, lock: LockOptions) -> list[int]:
-    """Lock all rows of this class, by their keys."""
+    """Lock all rows of this class, and return their keys."""
     rows = session.scalars(session.entity_set(entity, lock).order_by(entity.id))
     return [row.id for row in rows]
 

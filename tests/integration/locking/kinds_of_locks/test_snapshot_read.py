@@ -84,11 +84,11 @@ def test_it_is_refused_in_a_transaction_that_is_open(session: LockingSession) ->
     session.get_one_entity(Order, 1, LockOptions.ForUpdate)
     with pytest.raises(WrongIsolation, match=r"Order 2 SNAPSHOT READ on .*: a snapshot starts"):
         session.get_entity(Order, 2, SnapshotRead)
-    session.get_one_entity(Order, 1).total = 31  # nothing was sent: the transaction continues
+    session.get_one_entity(Order, 1).total = 31  # no statement was sent: the transaction continues
     session.save_changes()
 
 
-@pytest.mark.not_databases("sqlite")  # sqlite3 reads outside of any transaction
+@pytest.mark.not_databases("sqlite")  # sqlite3 reads outside any transaction
 def test_it_is_refused_after_a_plain_read(session: LockingSession) -> None:
     session.get_one(Order, 2)
     with pytest.raises(WrongIsolation):
@@ -132,7 +132,7 @@ def test_the_next_transaction_may_write(session: LockingSession) -> None:
     session.save_changes()
 
 
-@pytest.mark.databases("sqlite")  # where a plain read is outside of any transaction
+@pytest.mark.databases("sqlite")  # there a plain read is outside any transaction
 def test_a_plain_read_before_it_makes_no_difference_on_sqlite(session: LockingSession) -> None:
     known = session.get_one(Customer, 1)
     session.get_one_entity(Order, 1, SnapshotRead).total = 99
@@ -157,7 +157,7 @@ Run = Callable[..., list[Any]]
 
 
 def document(lock: LockOptions = SnapshotRead) -> Callable[[LockingSession], Seen]:
-    """Make the step that reads order 1 with its lines, and looks at nothing but that."""
+    """Make the step that reads order 1 with its lines, and no other row."""
 
     def step(session: LockingSession) -> Seen:
         order = session.get_document(Order, 1, lock)
@@ -170,7 +170,7 @@ def document(lock: LockOptions = SnapshotRead) -> Callable[[LockingSession], See
 
 @contextmanager
 def before_the_lines(engine: sa.Engine, act: Callable[[], None]) -> Iterator[list[str]]:
-    """Act once, when the header has been read and its lines are about to be."""
+    """Act once, between the read of the header and that of its lines."""
     met: list[str] = []
 
     def meet(_: object, __: object, statement: str, *___: object) -> None:
@@ -212,7 +212,7 @@ def test_a_writer_that_commits_between_its_statements_is_not_seen(
     other = sa.create_engine(engine.url)
 
     def commit_ten_more() -> None:
-        with LockingSession(other) as writer:  # not on the engine that is listened to
+        with LockingSession(other) as writer:  # not on the engine with the listener
             add_ten(writer)
             writer.save_changes()
 

@@ -1,4 +1,4 @@
-"""SQLModel's Session beside ours: its exec() takes the lock, and is guarded."""
+"""SQLModel's Session combined with ours: its exec() takes the lock, and the guard applies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of MySQL and MariaDB that accept FOR UPDATE, lock nothing and say nothing."""
+"""Tables of MySQL and MariaDB that accept FOR UPDATE, but silently lock nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Fleeting(Base):
 
 
 class Crashsafe(Base):
-    """Aria; MySQL has no such engine, and the table is not for it."""
+    """Aria; MySQL has no such engine, so it does not get the table."""
 
     __tablename__ = "lk_crashsafe"
     __table_args__ = {"mysql_engine": "MyISAM", "mariadb_engine": "Aria"}  # noqa: RUF012
@@ -59,7 +59,7 @@ class Sound(Base):
 
 @pytest.fixture
 def engine(make_engine: Callable[..., sa.Engine], database: Database) -> sa.Engine:
-    """Make the tables, each with one row."""
+    """Create the tables, each with one row."""
     database.create(Base.metadata)
     engine = make_engine()
     with Session(engine) as session, session.begin():
@@ -152,7 +152,7 @@ def test_a_view_that_the_server_copies_is_refused(
 
 
 def test_a_view_is_taken_at_its_word(engine: sa.Engine) -> None:
-    """By hand, its rows are locked: those of the table below, and a program may rely on it."""
+    """A hand-written FOR UPDATE locks the rows of its table; a program may rely on it."""
 
     class OtherBase(DeclarativeBase):
         pass
@@ -225,7 +225,7 @@ def test_innodb_is_not(session: Session) -> None:
 
 @pytest.fixture
 def reported() -> list[str]:
-    """Have the statements of ``recording`` written down: what the driver is given, also by us."""
+    """Record the statements of ``recording`` as the driver gets them, including ours."""
     return []
 
 
@@ -233,7 +233,7 @@ def reported() -> list[str]:
 def recording(
     make_engine: Callable[..., sa.Engine], reported: list[str]
 ) -> Callable[..., sa.Engine]:
-    """Return a maker of engines whose driver writes its statements down."""
+    """Return a maker of engines whose driver records its statements."""
 
     class Recording(pymysql.cursors.Cursor):
         def execute(self, query: Any, args: Any = None) -> int:
@@ -244,7 +244,7 @@ def recording(
 
 
 def questions(statements: list[str]) -> int:
-    """Count how often the server was asked about a table."""
+    """Count the queries about a table."""
     marks = ("information_schema.tables", "SHOW CREATE TABLE")
     return sum(any(mark in text for mark in marks) for text in statements)
 
@@ -286,7 +286,7 @@ def test_a_table_that_was_made_sound_can_be_locked(engine: sa.Engine, session: S
 
 @pytest.fixture
 def pooled(
-    engine: sa.Engine,  # noqa: ARG001  # makes the tables
+    engine: sa.Engine,  # noqa: ARG001  # creates the tables
     make_engine: Callable[..., sa.Engine],
 ) -> sa.Engine:
     """Return an engine with one connection, on which a table was locked."""
@@ -336,7 +336,7 @@ def _in_autocommit(_pooled: sa.Engine, other: sa.Engine) -> None:
 
 
 def _unseen(_pooled: sa.Engine, other: sa.Engine) -> None:
-    """As another process does it."""
+    """As from another process."""
     driver = other.raw_connection()
     driver.cursor().execute(ALTER)
     driver.close()

@@ -1,4 +1,4 @@
-"""A header that another has deleted: None, and no object left that looks alive."""
+"""Another session deletes a header: the lock returns None, and no object appears alive."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Run = Callable[..., list[Any]]
 
 @pytest.fixture
 def session_factory(engine: sa.Engine) -> sessionmaker[LockingSession]:
-    """Make sessions whose objects outlive a commit."""
+    """Return a factory of sessions whose objects outlive a commit."""
     return sessionmaker(engine, class_=LockingSession, expire_on_commit=False)
 
 
 def delete(session: LockingSession) -> None:
-    """Lock order 1 and delete it with its lines; not committed yet."""
+    """Lock order 1 and delete it with its lines, without a commit."""
     session.delete(session.get_one_entity(Order, 1, ForUpdate))
     session.flush()
 
 
 def delete_kind(kind: Kind) -> list[sa.Executable]:
-    """Delete the document's rows, those that refer to it first."""
+    """Delete the document's rows, referring rows first."""
     details = [sa.delete(entity) for entity in (Line, Entry, Clause)]
     if kind.entity is Lease or kind.name == "base of joined":
         details.append(sa.delete(Lease.__table__))  # type: ignore[arg-type]

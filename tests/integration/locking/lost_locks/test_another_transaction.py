@@ -1,4 +1,4 @@
-"""A statement that the session has not built ends one transaction and begins another, unseen by the driver."""
+"""A statement of the program ends a transaction and begins another, unseen by the driver."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def text(*statements: str) -> Way:
 
 
 def ddl(sql: str) -> Any:
-    make: Any = sa.DDL  # it has no types
+    make: Any = sa.DDL  # DDL has no types
     return make(sql)
 
 
 def by_driver(*statements: str) -> Way:
-    """Send these over a cursor of the driver's own."""
+    """Send these on a cursor of the driver."""
 
     def way(session: Session) -> None:
         cursor = session.connection().connection.cursor()
@@ -64,7 +64,7 @@ def by_driver(*statements: str) -> Way:
 
 def script(session: Session) -> None:
     driver: Any = session.connection().connection.driver_connection
-    driver.executescript("BEGIN;")  # it commits first
+    driver.executescript("BEGIN;")  # commits first
 
 
 CALL = "CALL lk_begins_anew()"
@@ -125,7 +125,7 @@ SOME = ("AND CHAIN", "ROLLBACK AND CHAIN", "COMMIT and BEGIN", "CALL by text")
 
 @pytest.fixture(autouse=True)
 def procedures(database: Database, elsewhere: Run) -> Iterator[None]:
-    """Make procedures that end the transaction of their caller."""
+    """Create procedures that end their caller's transaction."""
     bodies = {
         "lk_begins_anew": "BEGIN COMMIT; START TRANSACTION; SELECT * FROM lk_order; END",
         "lk_commits": "BEGIN SELECT 1; COMMIT; END",
@@ -150,7 +150,7 @@ Each = Callable[..., Iterator[tuple[LockingSession, Way]]]
 
 @pytest.fixture
 def each(database: Database, session: Session, elsewhere: Run) -> Each:
-    """Give each way of this database, with a separate session."""
+    """Return each way for this database, with a separate session."""
 
     def each_way(*labels: str) -> Iterator[tuple[Session, Way]]:
         for label, way in WAYS[database.name].items():
@@ -258,7 +258,7 @@ def test_a_listener_of_the_last_flush(each: Each, elsewhere: Run, name: str) -> 
             session.commit()
         assert not session.held_locks
         session.rollback()
-        # What was flushed before is saved by the COMMIT of the listener.
+        # The listener's COMMIT saves the changes flushed before it.
         assert elsewhere(TOTALS)[1] == (5,) or name == "after_flush"
 
 
@@ -384,7 +384,7 @@ def test_a_mark_that_another_session_has_released_is_set_anew(
         two.get_one_entity(Order, 2, ForUpdate)
         for session in (one, two):
             session.execute(sa.text("SELECT 1"))
-        assert two.held_locks  # the mark of both is released
+        assert two.held_locks  # releases the mark of both
         begin = "BEGIN IMMEDIATE" if database.name == "sqlite" else "BEGIN"
         by_driver("COMMIT", begin)(one)
         assert not one.held_locks
@@ -462,7 +462,7 @@ def test_a_rollback_with_a_comment_behind_it_gives_up_what_was_locked_since(
 
 
 def count_questions(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that gets the name of each question about the transaction."""
+    """Return a list that collects the name of each query about the transaction."""
     asked: list[str] = []
     marks = strategy_for(session.get_bind()).marks
     for name in ("mark_transaction", "has_mark"):

@@ -107,7 +107,7 @@ def test_a_commit_with_nothing_to_write(session: Session, elsewhere: Run) -> Non
     assert elsewhere(TOTALS) == [(31,), (5,)]
 
 
-@pytest.mark.databases("postgresql", "sqlite")  # a status that is right at any time
+@pytest.mark.databases("postgresql", "sqlite")  # the status is correct at any time
 @pytest.mark.parametrize(
     "take",
     [
@@ -137,9 +137,9 @@ def test_past_sqlalchemy(
     assert elsewhere(TOTALS) == [(30,), (5,)]
 
 
-@pytest.mark.databases("sqlite", "postgresql")  # drivers of MySQL do not tell
+@pytest.mark.databases("sqlite", "postgresql")  # MySQL's drivers do not report it
 def test_past_the_connection(session: Session, elsewhere: Run) -> None:
-    """Nothing was asked of the session that would make it ask the server: the driver alone knows."""
+    """Nothing prompted the session to query the server: only the driver knows."""
     drivers: list[Any] = []
 
     def note(driver: Any, *_: object) -> None:
@@ -188,7 +188,7 @@ def test_savepoints_inside_of_each_other(session: Session) -> None:
 
 
 def by_text(session: Session, verb: str, name: str = "mine") -> None:
-    """Set a savepoint, roll back to it, or release it, which SQL Server has no words for."""
+    """Set a savepoint, roll back to it or release it; SQL Server has no RELEASE."""
     if session.get_bind().dialect.name != "mssql":
         session.execute(sa.text(f"{verb} SAVEPOINT {name}".replace("SET ", "")))
     elif verb != "RELEASE":
@@ -209,7 +209,7 @@ def test_a_savepoint_by_text(session: Session) -> None:
     by_text(session, "RELEASE")
     assert list(session.held_locks) == [FIRST, SECOND]
     with pytest.raises(DBAPIError):
-        by_text(session, "ROLLBACK TO", "nowhere")  # only PostgreSQL gives up what is held
+        by_text(session, "ROLLBACK TO", "nowhere")  # only PostgreSQL releases the lock
     kept = [] if session.get_bind().dialect.name == "postgresql" else [FIRST, SECOND]
     assert list(session.held_locks) == kept
 
@@ -253,12 +253,12 @@ def test_a_commit_of_the_whole_that_has_failed_in_a_savepoint(
         root.commit()
     savepoint.rollback()
     assert list(session.held_locks) == [FIRST]
-    session.connection().commit()  # it is none of the session's own
+    session.connection().commit()  # not the session's own
     assert not session.held_locks
     assert not finds_held()(other)
 
 
-@pytest.mark.databases("postgresql")  # which gives the locks of a savepoint up
+@pytest.mark.databases("postgresql")  # it releases the locks of a savepoint
 def test_the_server_agrees(session: Session, other: Session) -> None:
     session.get_one_entity(Order, 1, ForUpdate)
     savepoint = session.connection().begin_nested()
@@ -293,7 +293,7 @@ def test_an_error_that_is_not_rolled_back(session: Session) -> None:
         session.get_one_entity(Order, 2, ForUpdate)
         with pytest.raises(DBAPIError):
             connection.execute(sa.insert(Customer).values(id=1, name="twice"))
-        assert list(session.held_locks) == [FIRST]  # the server has given the second up
+        assert list(session.held_locks) == [FIRST]  # the server has released the second
         savepoint.rollback()
     with pytest.raises(DBAPIError):
         connection.execute(sa.insert(Customer).values(id=1, name="twice"))
@@ -320,19 +320,19 @@ def test_an_error_in_a_savepoint_that_the_server_does_not_know(
 ) -> None:
     session.get_one_entity(Order, 1, ForUpdate).total = 31
     connection = session.connection()
-    with session.begin_nested() as savepoint:  # SQLAlchemy sets it when the session uses it
+    with session.begin_nested() as savepoint:  # SQLAlchemy sets it when the session first uses it
         with pytest.raises(DBAPIError):
             connection.execute(sa.insert(Customer).values(id=1, name="twice"))
         assert not session.held_locks
         savepoint.rollback()  # undoes nothing
     with pytest.raises(sa.exc.PendingRollbackError):
-        session.commit()  # the server would answer by ROLLBACK
+        session.commit()  # the server would answer with ROLLBACK
     session.rollback()
     assert elsewhere(TOTALS) == [(30,), (5,)]
 
 
 class TestLent:
-    """The Connection is the program's own."""
+    """The Connection belongs to the program."""
 
     @pytest.fixture
     def lent(self, engine: sa.Engine) -> Any:

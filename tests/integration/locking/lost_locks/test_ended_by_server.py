@@ -1,4 +1,4 @@
-"""SQLite rolls back, or MySQL and MariaDB commit, by themselves."""
+"""SQLite rolls back by itself, and MySQL and MariaDB commit by themselves."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ TRIGGER = """CREATE TRIGGER lk_refuse BEFORE UPDATE ON lk_customer WHEN NEW.name
 
 
 def conflicts(session: Session) -> None:
-    """Insert a key that is there, with ON CONFLICT ROLLBACK."""
+    """Insert an existing key, with ON CONFLICT ROLLBACK."""
     session.execute(sa.text("INSERT OR ROLLBACK INTO lk_customer (id, name) VALUES (1, 'x')"))
 
 
 def fires(session: Session) -> None:
-    """Have a trigger refuse an update."""
+    """Let a trigger refuse an update."""
     session.execute(sa.update(Customer).where(Customer.id == 1).values(name="refused"))
 
 
 def fires_in_flush(session: Session) -> None:
-    """Have it refuse a flush."""
+    """Let the trigger refuse a flush."""
     session.get_one(Customer, 1).name = "refused"
     session.flush()
 
@@ -69,7 +69,7 @@ WAYS = [conflicts, fires, fires_in_flush, is_interrupted, finds_disk_full]
 
 @pytest.fixture
 def trigger(elsewhere: Run) -> None:
-    """Have a trigger on customers."""
+    """Create a trigger on customers."""
     elsewhere(sa.text(TRIGGER))
 
 
@@ -162,7 +162,7 @@ def test_an_error_that_undoes_its_statement_alone(session: Session, elsewhere: R
 @pytest.mark.databases("sqlite")
 @pytest.mark.usefixtures("trigger")
 def test_past_sqlalchemy(session: Session, elsewhere: Run) -> None:
-    """The driver's connection is used, whose errors SQLAlchemy does not see."""
+    """The program uses the driver's connection, whose errors SQLAlchemy does not see."""
 
     def conflict(order: Order) -> None:
         driver: Any = session.connection().connection.driver_connection
@@ -193,7 +193,7 @@ def drop_by_metadata(session: Session) -> None:
 
 
 def create_index(session: Session) -> None:
-    copy = cache.to_metadata(sa.MetaData())  # the table of the other tests has no index
+    copy = cache.to_metadata(sa.MetaData())  # the other tests' table has no index
     session.execute(sa.schema.CreateIndex(sa.Index("lk_cache_id", copy.c.id)))
 
 
@@ -222,7 +222,7 @@ KEEPING = {
 
 @pytest.fixture
 def table(engine: sa.Engine) -> Iterator[None]:
-    """Make the table that is no document's."""
+    """Create a table that belongs to no document."""
     with engine.begin() as connection:
         metadata.drop_all(connection)
         metadata.create_all(connection)
@@ -295,7 +295,7 @@ def test_a_name_alone_outlives_it(session: Session, elsewhere: Run) -> None:
     session.connection()
     KEEPING["SET"](session)
     WAYS_IMPLICIT_COMMIT["TRUNCATE"](session)
-    session.get_one(Order, 1).total = 31  # under the name, which the connection still has
+    session.get_one(Order, 1).total = 31  # under this name, which the connection still has
     session.save_changes()
     assert elsewhere(TOTALS) == [(31,), (5,)]
 
@@ -369,7 +369,7 @@ def test_the_next_transaction_has_the_level_of_its_first_lock(
     session.rollback()
     session.get_one_entity(Order, 1, ForUpdate)
     WAYS_IMPLICIT_COMMIT["TRUNCATE"](session)
-    session.get_one(Customer, 1)  # at the level of the server
+    session.get_one(Customer, 1)  # at the server's level
     with pytest.raises(WrongIsolation, match="REPEATABLE READ"):
         session.get_entity(Order, 1, ForUpdate)
     session.rollback()

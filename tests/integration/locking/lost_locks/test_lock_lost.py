@@ -1,4 +1,4 @@
-"""A connection that is lost while it holds a lock: LockLost, where nothing can be saved."""
+"""LockLost: a connection is lost while it holds a lock, so nothing can be saved."""
 
 from __future__ import annotations
 
@@ -126,10 +126,10 @@ def test_run_transaction_does_not_repeat_it(
 @pytest.mark.read_committed
 @SERVERS
 def test_when_nobody_knows_it_is_the_servers_error(session: Session, database: Database) -> None:
-    """COMMIT was sent: LockLost would say that nothing is saved."""
+    """COMMIT was sent: LockLost would claim that nothing is saved."""
     kept = session.get_one_entity(Order, 1, ForUpdate)
     number = session.connection().exec_driver_sql(OWN_ID[database.name]).scalar_one()
-    assert session.held_locks  # else the server is asked before COMMIT
+    assert session.held_locks  # else the session queries the server before COMMIT
     kill(database, number)
     with pytest.raises(DBAPIError) as caught:
         session.commit()
@@ -215,7 +215,7 @@ IDLE = ("idle_in_transaction_session_timeout", "transaction_timeout")
 def test_the_servers_own_limit(
     database: Database, session: Session, other: Session, elsewhere: Run, limit: str, use: str
 ) -> None:
-    """The server says that it had ended the transaction: then a COMMIT was not done."""
+    """The server reports that it ended the transaction, so the COMMIT was not done."""
     session.get_one_entity(Order, 1, ForUpdate).total = 31
     session.flush()
     version = session.connection().dialect.server_version_info
@@ -226,7 +226,7 @@ def test_the_servers_own_limit(
     session.execute(sa.text(f"SET LOCAL {limit} = '100ms'"))
     assert soon_free(other)
     if use == "commit" and database.column.startswith("pgbouncer"):
-        # PgBouncer adds its own error to the server's, and psycopg tells neither: docs/poolers.md
+        # PgBouncer adds its own error to the server's, and psycopg reports neither: docs/poolers.md
         with pytest.raises(DBAPIError, match="2 results from command 'COMMIT'") as reported:
             session.commit()
         assert reported.value.connection_invalidated

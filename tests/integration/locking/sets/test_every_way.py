@@ -1,6 +1,6 @@
-"""No key enters the ledger unless its statement locks the row: every way in, as another session finds it.
+"""The ledger lists a key only if its statement locked the row, as another session verifies.
 
-The tables have the indexes by which a statement could lock an entry in place of the row.
+The tables have indexes through which a statement could lock an entry instead of the row.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Base(DeclarativeBase):
 
 
 class Ware(Base):
-    """A header with a secondary index, and one that has some of its columns."""
+    """A header with a secondary index, and an index on some of its columns."""
 
     __tablename__ = "ew_ware"
     __table_args__ = (sa.Index("ew_ware_some", "state", "total"),)
@@ -57,7 +57,7 @@ class Ware(Base):
 
 
 class Piece(Base):
-    """A detail, by whose foreign key a join can leave the header out."""
+    """A detail; through its foreign key a join can leave out the header."""
 
     __tablename__ = "ew_piece"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -65,7 +65,7 @@ class Piece(Base):
 
 
 class Task(Base):
-    """A header whose columns are all in an index."""
+    """A header whose columns are all in one index."""
 
     __tablename__ = "ew_task"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -142,7 +142,7 @@ WAYS: Mapping[str, Act] = {
 
 @pytest.fixture
 def wares(engine: sa.Engine, database: Database) -> None:
-    """Make the tables, each with some rows."""
+    """Create the tables, each with some rows."""
     database.create(Base.metadata)
     with engine.begin() as connection:
         for table in (Ware.__table__, Task.__table__):
@@ -167,7 +167,7 @@ def test_what_is_listed_is_locked(
         return
     for entity, (key,) in session.held_locks:
         assert finds_held(entity, key)(other)
-    # An entry of an index is all that a shared lock may be on; columns alone are not listed.
+    # A shared lock may cover only an index entry; columns alone are not listed.
     assert session.held_locks or lock is SHARED or way == "with_lock, key"
 
 
@@ -238,7 +238,7 @@ WAYS_COMPILED_ONCE: list[Callable[[], sa.Select[Any]]] = [
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return a list to which each compiled statement is added, also one that is not sent."""
+    """Return a list that collects each compiled statement, including unsent ones."""
     found: list[Any] = []
     init = SQLCompiler.__init__
 
@@ -259,7 +259,7 @@ def test_it_is_compiled_once(
     for _ in range(3):
         compiled.clear()
         session.execute(statement if kept else make()).all()
-        # Other tests map more classes on the table, all of which a statement of the table locks.
+        # Other tests map more classes on the table; a statement of the table locks for all.
         assert (Order, (1,)) in session.held_locks
         session.rollback()
         found.append(bool(compiled))

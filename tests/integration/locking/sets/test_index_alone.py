@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: a shared lock of rows whose columns an index has is on the rows, not on the index alone."""
+"""MySQL and MariaDB: a shared lock covers the rows, even if an index has all columns read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Base(DeclarativeBase):
 
 
 class Cart(Base):
-    """A header whose columns are all in an index."""
+    """A header whose columns are all in one index."""
 
     __tablename__ = "lk_cart"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -36,7 +36,7 @@ class Cart(Base):
 
 
 class Note(Base):
-    """A header that is read by the columns of an index, as its text is deferred."""
+    """A header read through the columns of an index, because its text is deferred."""
 
     __tablename__ = "lk_note"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -45,7 +45,7 @@ class Note(Base):
 
 
 class Shape(Base):
-    """A header whose row is in two tables, and whose own columns are all in an index but one."""
+    """A header whose row spans two tables; all but one of its own columns are in an index."""
 
     __tablename__ = "lk_shape"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -62,7 +62,7 @@ class Circle(Shape):
 
 
 class Part(Base):
-    """A header whose own columns are all in an index, and those of its subclass not."""
+    """A header whose own columns are all in an index; its subclass has others."""
 
     __tablename__ = "lk_part"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -70,7 +70,7 @@ class Part(Base):
 
 
 class Wheel(Part):
-    """A part with a column more."""
+    """A part with one more column."""
 
     spokes: Mapped[int] = mapped_column(default=0, nullable=True)
 
@@ -114,7 +114,7 @@ ENTITIES: dict[str, type[Any]] = {
 
 @pytest.fixture
 def carts(engine: sa.Engine, database: Database) -> None:
-    """Make the tables, each with some rows."""
+    """Create the tables, each with some rows."""
     database.create(Base.metadata)
     with engine.begin() as connection:
         for table in Base.metadata.sorted_tables:
@@ -176,7 +176,7 @@ BY_INDEX: dict[str, sa.Select[Any]] = {
 def test_with_for_update_of_an_index_is_not_listed(
     session: LockingSession, other: LockingSession, name: str
 ) -> None:
-    """The server locks the entry of the index, and ForUpdate of the row is granted to another."""
+    """The server locks the index entry, and grants another session a ForUpdate of the row."""
     entity = Note if "deferred" in name else Cart
     session.execute(BY_INDEX[name].with_for_update(read=True)).all()
     assert not session.held_locks
@@ -261,7 +261,7 @@ class Task(IndexesSetsBase):
 
 @pytest.fixture
 def tasks(database: Database, engine: sa.Engine) -> None:
-    """Have so many tasks that MySQL reads the index: of 200 it reads the whole table instead."""
+    """Insert enough tasks that MySQL reads the index: with 200 it reads the whole table instead."""
     database.create(IndexesSetsBase.metadata)
     rows = [{"id": n, "indexed": n, "other": n} for n in range(1, 2_001)]
     with engine.begin() as connection:
@@ -272,7 +272,7 @@ def tasks(database: Database, engine: sa.Engine) -> None:
 
 
 def first(session: LockingSession, column: InstrumentedAttribute[int]) -> list[int]:
-    """Lock the first task, in this order, of those that nobody holds."""
+    """Lock the first task, in this order, that no other session holds."""
     query = session.entity_set(Task, ForUpdate | SkipLocked).order_by(column).limit(1)
     return [task.id for task in session.scalars(query)]
 

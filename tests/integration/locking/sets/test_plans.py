@@ -1,4 +1,4 @@
-"""On SQL Server, the resource that is locked is the header's row in its clustered index."""
+"""On SQL Server the locked resource is the header's row in its clustered index."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.databases("mssql")
 # --------------------------------------------------------------------------------------------------
 # The statements of test_plans.py, which SQL Server is asked about its locks and plans by.
 
-#: The nonclustered indexes that a table has, by the name of the case.  The last one covers all that
-#: a statement reads of the key and one more column.
+#: A table's nonclustered indexes, by the name of the case.  The last covers the key and one more
+#: column, all that a statement reads.
 INDEXES: Final = {
     "none": (),
     "one": ("CREATE INDEX pl_one ON pl_order (total)",),
@@ -36,7 +36,7 @@ INDEXES: Final = {
         "CREATE UNIQUE INDEX pl_three ON pl_order (id) INCLUDE (total)",
     ),
 }
-#: The granted locks of rows of a session: the table, the index, the mode; 1 is the clustered index.
+#: A session's granted row locks: the table, the index, the mode; 1 is the clustered index.
 ROW_LOCKS: Final = """
     SELECT OBJECT_NAME(p.object_id), p.index_id, l.resource_type, l.request_mode, COUNT(*)
     FROM sys.dm_tran_locks AS l JOIN sys.partitions AS p
@@ -72,8 +72,6 @@ class Base(DeclarativeBase):
 
 
 class PlannedOrder(Base):
-    """A header."""
-
     __tablename__ = "pl_order"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     total: Mapped[int]
@@ -95,8 +93,6 @@ class PlannedLease(PlannedOrder):
 
 
 class PlannedLine(Base):
-    """A detail."""
-
     __tablename__ = "pl_line"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     order_id: Mapped[int] = mapped_column(sa.ForeignKey("pl_order.id"), index=True)
@@ -104,7 +100,7 @@ class PlannedLine(Base):
 
 
 Way = Callable[[LockingSession], object]
-#: The calls, with the number of header rows that each may lock; None: what its scan passes.
+#: The calls, with the number of header rows that each may lock; None: all rows that it scans.
 WAYS: Mapping[str, tuple[int | None, Way]] = {
     "get_entity": (1, lambda s: s.get_entity(PlannedOrder, 2, FOR_UPDATE)),
     "get_entity, NoWait": (
@@ -211,7 +207,6 @@ WAYS: Mapping[str, tuple[int | None, Way]] = {
 
 @pytest.fixture(params=[10, 20_000], ids=["small", "large"])
 def rows(request: pytest.FixtureRequest) -> int:
-    """Return the number of headers."""
     number: int = request.param
     return number
 
@@ -235,7 +230,7 @@ def engine(request: pytest.FixtureRequest, database: Database, rows: int) -> sa.
 
 
 def row_locks(database: Database, session: LockingSession) -> list[Any]:
-    """Return the locks of rows that the session holds, as the server lists them."""
+    """Return the session's row locks, as the server lists them."""
     number = session.connection().exec_driver_sql(SESSION_ID).scalar_one()
     with database.observer().connect() as onlooker:
         return list(onlooker.execute(sa.text(ROW_LOCKS), {"session": number}))
@@ -254,7 +249,7 @@ def test_the_headers_row_in_its_clustered_index_is_locked(
 
 
 def check_rows(held: list[Any], expected: int | None) -> None:
-    """Compare the locks of a session with the number of headers that it may lock."""
+    """Compare a session's locks with the number of headers that it may lock."""
     (found,) = [
         (kind, mode, number)
         for table, index, kind, mode, number in held
@@ -275,7 +270,7 @@ def test_a_claim_locks_the_headers_row(database: Database, engine: sa.Engine) ->
 
 @pytest.mark.slow
 def test_a_lock_by_key_seeks(engine: sa.Engine) -> None:
-    """The estimated plan has a seek of the header, and no scan, for the statement as it is sent."""
+    """The estimated plan of the statement as sent has a seek of the header, and no scan."""
     sent: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:

@@ -1,4 +1,4 @@
-"""The Result of a set that locks is the one that the statement has in a plain Session."""
+"""A locking set returns the same Result as its statement in a plain Session."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ READS: dict[str, Callable[[Any], Any]] = {
 
 
 def _seen(result: Any, read: Callable[[Any], Any]) -> str:
-    """Return what the read returns, in words; or the class of its error."""
+    """Return the result of the read, as text; or the class of its error."""
     try:
         return _in_words(read(result))
     except (InvalidRequestError, sa.exc.ArgumentError) as error:
@@ -132,7 +132,7 @@ def test_limit_counts_in_the_order_of_before_the_wait(
     step = bob.starts(first)
     wait_until_blocked(waiter=bob, holder=alice, step=step)
     alice.does(lambda session: session.save_changes())
-    assert step.result() == [2]  # order 1 comes first now
+    assert step.result() == [2]  # order 1 now sorts first
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Wherever the connection comes from: it locks, and it is given back with its isolation level."""
+"""Wherever the connection comes from, it locks, and returns with its isolation level."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_transaction_of_the_connections_is_left_to_its_owner(
     assert elsewhere(TOTAL) == [(30,)]
 
 
-@pytest.mark.not_databases("sqlite")  # whose one lock the other session has
+@pytest.mark.not_databases("sqlite")  # there the other session has the only lock
 @pytest.mark.parametrize("use", [lambda lent: lent.scalar(TOTAL), sa.Connection.commit])
 def test_who_has_lent_a_connection_goes_on_when_he_has_rolled_back(
     make_engine: MakeEngine,
@@ -97,7 +97,7 @@ def test_who_has_lent_a_connection_goes_on_when_he_has_rolled_back(
     other.get_one_entity(Order, 1, ForUpdate)
     with make_engine(**read_committed).connect() as connection:
         connection.begin()
-        session = Session(connection)  # and nobody ends it
+        session = Session(connection)  # without an end
         session.get_one_entity(Order, 2, ForUpdate).total = 31
         with pytest.raises(LockNotAvailable):
             session.get_entity(Order, 1, ForUpdate | LockOptions.NoWait)
@@ -108,7 +108,7 @@ def test_who_has_lent_a_connection_goes_on_when_he_has_rolled_back(
         connection.commit()
         with pytest.raises(PendingRollbackError, match="failed to take a lock"):
             session.get_entity(Order, 2, ForUpdate)
-        with pytest.warns(SAWarning, match="already deassociated"):  # as of any Session
+        with pytest.warns(SAWarning, match="already deassociated"):  # as for any Session
             session.rollback()
         assert session.get_one_entity(Order, 2, ForUpdate).total != 31
         session.close()
@@ -130,7 +130,7 @@ def test_binds_per_mapper(make_engine: MakeEngine, other: Session) -> None:
         assert finds_held(Contract, 1)(other)
 
 
-@pytest.mark.not_databases("sqlite")  # two connections hold one file
+@pytest.mark.not_databases("sqlite")  # two connections share one file
 def test_a_document_on_each_of_two_connections(
     make_engine: MakeEngine, other: Session, elsewhere: Run
 ) -> None:
@@ -191,7 +191,7 @@ def test_a_level_that_the_session_has_chosen_is_respected(session: Session, othe
     assert finds_held()(other)
     session.rollback()
     session.connection(execution_options={"isolation_level": "SERIALIZABLE"})
-    if session.get_bind().dialect.name == "mssql":  # whose reads take locks at that level
+    if session.get_bind().dialect.name == "mssql":  # its reads take locks at that level
         session.get_one_entity(Order, 1, ForUpdate)
         assert finds_held()(other)
         return

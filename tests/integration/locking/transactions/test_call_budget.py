@@ -1,65 +1,68 @@
-"""The calls of our own functions on the way of a lock, warm: how many, in how many files, how deep.
+"""Budgets for the calls of our own functions during a warm lock: calls, files and depth.
 
-They are ceilings for who reads the code, and the same on every machine.  A failure prints the calls.
+The budgets are ceilings for readers, the same on every machine.  A failure prints the calls.
 
-What the longest ways consist of, in calls:
+The longest ways consist of these calls:
 
-A later lock of a transaction on PostgreSQL, of which 35 calls in 10 files were the goal:
+A later lock of a transaction on PostgreSQL (the goal was 35 calls in 10 files):
 
-- 5 are the method and its arguments: the lock with its timeout, the mapper, the key, the target;
-- 4 ask whether the locks before it are still held: what the session, SQLAlchemy and the driver know of it;
-- 3 are ``acquire()``, its part that may be tried again, and the object of the call, by which an error finds it;
-- 2 ask whether it is held already, and whether it may be locked;
-- 4 make the transaction fit: its database, the plan, what the transaction is fit for, the driver's AUTOCOMMIT;
-- 2 find out where the row is, and 3 whether what is known of its table still holds;
-- 6 send it: the lock that this level needs, the statement, and its execution;
-- 2 are SQLAlchemy's calls of our listeners for a statement;
-- 3 note that the driver has begun a transaction, and the lock in the ledger; 1 ends the call.
+- 5: the method and its arguments: the lock with its timeout, the mapper, the key, the target;
+- 4: are the earlier locks still held, according to the session, SQLAlchemy and the driver;
+- 3: ``acquire()``, its part that can be retried, and the object of the call, which errors use;
+- 2: is the row held already, and may it be locked;
+- 4: prepare the transaction: its database, the plan, its current state, the driver's AUTOCOMMIT;
+- 2: find the row, and 3: check whether the cached answers about its table still hold;
+- 6: send it: the lock for this level, the statement, and its execution;
+- 2: SQLAlchemy's calls of our listeners for a statement;
+- 3: record that the driver began a transaction, and the lock in the ledger; 1 ends the call.
 
-None of the kinds can go, and what is left of each is a step to another object: one for each kind of lock or
-database, or a file of one subject.
+No kind of call can go.  The calls of each kind are steps to other objects: one for each kind of
+lock or database, or a file with a single subject.
 
-A lock with a ``lock_timeout`` on PostgreSQL by psycopg, of which 62 calls were the goal: 39 are those of a lock
-without one, of which 2 find out where the row is (``_note_database``), as class and key do not tell two tenants apart,
-and 3 whether what is known of its table still holds (``table_answers.py``).  3 limit the wait: ``_blocks``, and
-``WaitLimit``'s ``around()`` and ``send()``.  20 send BEGIN, the limit, the lock and the end of the limit in one round
-trip:
+A lock with a ``lock_timeout`` on PostgreSQL with psycopg (the goal was 62 calls): 39 as without a
+timeout, of which 2 find the row (``_note_database``), because class and key do not distinguish two
+tenants, and 3 check the cached answers about its table (``table_answers.py``).  3 limit the wait:
+``_blocks``, and ``WaitLimit``'s ``around()`` and ``send()``.  20 send BEGIN, the limit, the lock
+and the end of the limit in one round trip:
 
-- 2 make the block, and 4 put it on the connection and take it off;
-- 7 are the cursor in place of the driver's: it is made, makes the driver's, is asked for ``execute``,
-  ``description``, ``fetchall`` and ``close``;
-- 2 put the limit around the lock;
-- 5 send it: two functions, what makes the BEGIN, and what fetches the answers in psycopg's place, which is called
-  once more when it has waited.  That is the depth of 13: SQLAlchemy executes the statement (8), the cursor gives it
-  to the block (10), which sends it (11), ends the pipeline (12) and fetches (13).
+- 2: make the block, and 4: put it on the connection and remove it;
+- 7: the cursor in place of the driver's: it is created, creates the driver's, and serves
+  ``execute``, ``description``, ``fetchall`` and ``close``;
+- 2: put the limit around the lock;
+- 5: send it: two functions, one that makes the BEGIN, and one that fetches the answers in psycopg's
+  place, called again after a wait.  That is the depth of 13: SQLAlchemy executes the statement (8),
+  the cursor passes it to the block (10), which sends it (11), ends the pipeline (12) and
+  fetches (13).
 
-A cursor of psycopg's own class would save 4 of the 7; but the class is the program's to choose, and the result of an
-early read takes the place of a cursor.
+A subclass of psycopg's cursor would save 4 of the 7.  But the program chooses that class, and the
+result of an early read replaces a cursor.
 
-``save_changes()`` of a declared document, of which the header and a detail have changed:
+``save_changes()`` of a declared document with a changed header and detail:
 
-- 3 are its own;
-- 13 are SQLAlchemy's calls of our listeners: 6 of the session's, 4 for two rows, 2 for two statements, 1 of the pool;
-- 8 are two checks that the locks are still held, in front of the flush and of COMMIT.  Neither can go: between them
-  are the flush and the listeners of the program, which may end the transaction, and ``commit()`` may come alone;
-- 12 are the guard: 4 group the rows by their classes, each class is asked for the headers of its rows (4), and the
-  document, which is one, is asked for once (2); warnings are reset before, and all is forgotten at the end;
-- 3 are the guard's memory of the transaction, which it looks up once;
-- 7 end the transaction, one of them its condition, and 4 tell the parts of the session.
+- 3: its own;
+- 13: SQLAlchemy's calls of our listeners: 6 of the session, 4 for two rows, 2 for two statements, 1
+  of the pool;
+- 8: two checks that the locks are still held, before the flush and before COMMIT.  Both are needed:
+  the flush and the program's listeners run between them and may end the transaction, and
+  ``commit()`` may come alone;
+- 12: the guard: 4 group the rows by class, 4 ask each class for the headers of its rows, and 2 ask
+  for the one document; warnings are reset before, and everything is forgotten at the end;
+- 3: the guard's memory of the transaction, looked up once;
+- 7: end the transaction, including its condition, and 4 notify the parts of the session.
 
-A whole operation on SQLite, of which 80 calls were the goal: a new session locks a row, executes a SELECT, saves and is
-closed.  The class is not declared.
+A whole operation on SQLite (the goal was 80 calls): a new session locks a row, executes a SELECT,
+saves and is closed.  The class is not declared.
 
-- 13 are the methods that the program calls, and their arguments;
-- 13 make objects: those of the session, of the transaction, of its connection and of the call;
-- 14 are SQLAlchemy's calls of our listeners: 8 of the session's, 5 for statements, 1 of the pool;
-- 13 open the transaction at the level of the lock, by BEGIN IMMEDIATE;
-- 15 take the lock: 3 are the sequence, 2 ask whether it may be taken, 6 send it, 4 note it in the ledger;
-- 2 find out where the row is, as above;
-- 8 are the two checks of ``save_changes()`` that the locks are still held, as above, and 2 are guard and versions;
-- 9 end the transaction: a ROLLBACK is put up for a COMMIT that is not sent, and the connection restored.
+- 13: the methods that the program calls, and their arguments;
+- 13: create objects: those of the session, the transaction, its connection and the call;
+- 14: SQLAlchemy's calls of our listeners: 8 of the session, 5 for statements, 1 of the pool;
+- 13: open the transaction at the lock's level, with BEGIN IMMEDIATE;
+- 15: take the lock: 3 for the sequence, 2 ask whether it may be taken, 6 send it, 4 record it;
+- 2: find the row, as above;
+- 8: the two checks that the locks are still held, as above; 2: the guard and versions;
+- 9: end the transaction: register a ROLLBACK in case COMMIT is never sent, restore the connection.
 
-What is left could only go with an object or a check, or with a function that has a name and a second caller.
+Removing another call would remove an object, a check, or a function with a second caller.
 """
 
 from __future__ import annotations
@@ -98,7 +101,7 @@ BUDGETS = {
     "postgresql": {
         "declared lock": Budget(39, 16, 9),
         "declared later lock": Budget(35, 16, 8),
-        # The end of a pipeline waits for the server once or twice, each time by a call.
+        # At the end a pipeline waits for the server once or twice, each time in a call.
         "declared lock_in_time": Budget(62, 20, 13),
         "declared lock_by_scalars": Budget(77, 20, 11),
         "declared save": Budget(49, 17, 6),
@@ -145,7 +148,7 @@ def test_what_is_counted() -> None:
 
 
 def remembered(session: LockingSession) -> dict[str, dict[str, str]]:
-    """Return what each part has beside the transaction, as text: a container that grows is another."""
+    """Return each part's state beside the transaction, as text: a grown container differs."""
     return {
         type(part).__name__: {name: repr(value) for name, value in vars(part).items()}
         for part in context_of(session).parts.all

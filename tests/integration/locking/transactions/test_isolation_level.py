@@ -1,4 +1,4 @@
-"""The isolation level of a lock: the default of the server, and AUTOCOMMIT, which locks nothing."""
+"""The isolation level of a lock: the server's default, and AUTOCOMMIT, which locks nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SET_LEVEL = {
 
 
 def listening(make_engine: MakeEngine, level: str) -> sa.Engine:
-    """Return an engine whose connections get this level from a listener of the program's."""
+    """Return an engine whose connections get this level from the program's listener."""
     engine = make_engine(pool_size=1, max_overflow=0)
 
     def connected(connection: Any, _: object) -> None:
@@ -111,7 +111,7 @@ def test_a_connection_that_was_lent_is_left_without_a_transaction(strict: sa.Eng
 @pytest.mark.parametrize("lock", [ForUpdate, LockOptions.SharedRead])
 @pytest.mark.parametrize("level", ["repeatable read", "SERIALIZABLE", "READ  UNCOMMITTED"])
 def test_a_level_of_a_text_is_seen(make_engine: MakeEngine, level: str, lock: LockOptions) -> None:
-    """Of a transaction that has begun: before that, the level is the first lock's to set."""
+    """Only in a transaction that has begun: before that, the first lock sets the level."""
     with LockingSession(make_engine(isolation_level="READ COMMITTED")) as session:
         session.execute(sa.text(f"set transaction isolation level {level}"))
         session.get_one(Customer, 1)
@@ -155,7 +155,7 @@ def commit_by_driver(session: Session) -> None:
     session.connection().connection.driver_connection.commit()  # type: ignore[union-attr]
 
 
-# Each leaves the session in a transaction that was made fit for a lock, and holds no row.
+# Each leaves the session in a transaction prepared for a lock, without a locked row.
 NOTED: dict[str, Step] = {
     "a named lock": lambda session: session.lock_key("a name"),
     "no such row": lambda session: session.get_entity(Order, 99, ForUpdate),

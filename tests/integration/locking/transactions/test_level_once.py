@@ -1,7 +1,7 @@
-"""The isolation level of a lock on a default engine belongs to its transaction alone.
+"""The isolation level of a lock on a default engine applies only to its transaction.
 
-A transaction at READ COMMITTED sees what others commit between two of its reads; one at the
-server's default, REPEATABLE READ, does not.
+A transaction at READ COMMITTED sees what others commit between two of its reads; a transaction at
+the server's default, REPEATABLE READ, does not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def rename(name: str) -> sa.Executable:
 
 
 def sees_commits(connection: sa.Connection, elsewhere: Run) -> bool:
-    """Return whether the open transaction sees what another commits, as at READ COMMITTED."""
+    """Return whether the open transaction sees another's commits, as at READ COMMITTED."""
     before = connection.scalar(NAME)
     elsewhere(rename(f"{before}?"))
     return connection.scalar(NAME) != before

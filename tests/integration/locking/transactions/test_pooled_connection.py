@@ -1,4 +1,4 @@
-"""A connection goes back to the pool as it came, whatever was done with it."""
+"""A connection returns to the pool unchanged, whatever the session did with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Use = Callable[[LockingSession, LockingSession], object]
 
 @pytest.fixture
 def engine(make_engine: Callable[..., sa.Engine]) -> sa.Engine:
-    """Make an engine with one connection, whose limits are nobody's default."""
+    """Make an engine with one connection, whose limits differ from every default."""
     engine = make_engine(pool_size=1, max_overflow=0)
     set_patience(engine, 47)
     return engine

@@ -1,4 +1,4 @@
-"""A connection that is lost behind the end of its transaction does no harm to its pool."""
+"""A connection lost after the end of its transaction does not harm its pool."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from tests.support.databases import Database
 from tests.support.models import Order
 
 ForUpdate = LockOptions.ForUpdate
-# Where the level is set back by statements, which SQLAlchemy does not guard.
+# Statements restore the level here, and SQLAlchemy does not catch their errors.
 pytestmark = pytest.mark.databases("mysql", "mariadb")
 
 
 @pytest.fixture
 def engine(make_engine: Callable[..., sa.Engine]) -> sa.Engine:
-    """Make an engine with one connection."""
     return make_engine(pool_size=1, max_overflow=0, pool_timeout=1)
 
 
 @pytest.fixture
 def session(engine: sa.Engine) -> Iterator[LockingSession]:
-    """Open a session with two-phase commit: with any other, no level is set back."""
+    """Open a session with two-phase commit: only such a session restores a level."""
     with LockingSession(engine, twophase=True) as session:
         yield session
 
 
 @pytest.fixture
 def lose(documents: Database, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the server end each connection when its level is to be set back."""
+    """Let the server end each connection when its level is to be restored."""
     reset = engine.dialect.reset_isolation_level
 
     def lost(connection: Any) -> None:
@@ -55,7 +54,7 @@ def test_what_was_committed_is_no_error(session: LockingSession, engine: sa.Engi
     session.get_one_entity(Order, 1, ForUpdate).total = 31
     session.save_changes()
     assert in_use(engine) == 0
-    assert session.get_one_entity(Order, 1, ForUpdate).total == 31  # on another one
+    assert session.get_one_entity(Order, 1, ForUpdate).total == 31  # on another connection
 
 
 @pytest.mark.usefixtures("lose")

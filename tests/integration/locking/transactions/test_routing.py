@@ -1,4 +1,4 @@
-"""A get_bind() of the program's own: one database for the lock and for all that is read under it."""
+"""A program's get_bind(): the lock and all reads under it use the same database."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MakeEngine = Callable[..., sa.Engine]
 
 
 class Engines(NamedTuple):
-    """Engines of one database, which a session takes for several."""
+    """Engines of one database, which a session treats as several."""
 
     primary: sa.Engine
     first: sa.Engine
@@ -49,14 +49,14 @@ def engines(make_engine: MakeEngine, read_committed: dict[str, Any]) -> Engines:
 
 @pytest.fixture
 def sent(engines: Engines) -> Iterator[Callable[[], list[str]]]:
-    """Return a function that names the engines that were sent a statement so far."""
+    """Return a function that names the engines that received a statement so far."""
     with ExitStack() as stack:
         statements = [stack.enter_context(recorded(engine)) for engine in engines]
         yield lambda: [name for name, some in zip(Engines._fields, statements, strict=True) if some]
 
 
 def routing(engines: Engines) -> type[LockingSession]:
-    """Return the class of SQLAlchemy's documentation, which takes turns in place of chance."""
+    """Return the class from SQLAlchemy's documentation, with turns in place of chance."""
     replicas = cycle((engines.first, engines.second))
 
     class Routing(LockingSession):
@@ -69,7 +69,7 @@ def routing(engines: Engines) -> type[LockingSession]:
 
 
 def alternating(engines: Engines) -> type[LockingSession]:
-    """Return a class that has another answer every time, whatever is asked."""
+    """Return a class that answers differently each time, whatever the arguments."""
     everyone = cycle(engines)
 
     class Alternating(LockingSession):
@@ -139,7 +139,7 @@ def test_who_is_going_to_write_locks_in_the_primary(
 ) -> None:
     with routing(engines)() as session:
         (order,) = way(session, ForUpdate)
-        before = [] if way is not by_object else ["first"]  # where the object came from
+        before = [] if way is not by_object else ["first"]  # the engine that loaded the object
         assert sent() == ["primary", *before]
         assert finds_held()(other)
         order.total += 1
@@ -156,7 +156,7 @@ def test_a_snapshot_is_read_from_a_replica(engines: Engines, sent: Callable[[], 
     assert sent() == ["first"]
 
 
-@pytest.mark.not_databases("sqlite")  # whose snapshot becomes a lock if nobody has written
+@pytest.mark.not_databases("sqlite")  # its snapshot becomes a lock if no other session has written
 def test_a_lock_after_a_snapshot_is_refused_as_in_one_database(
     engines: Engines, sent: Callable[[], list[str]]
 ) -> None:
@@ -240,7 +240,7 @@ def test_arguments_of_the_program_reach_it(engines: Engines) -> None:
 
 @pytest.fixture
 def tenants(engines: Engines) -> tuple[type[LockingSession], list[sa.Engine]]:
-    """Return a class of sessions in the database that is first in the list."""
+    """Return a class of sessions in the first database of the list."""
     now = [engines.first]
 
     class Tenants(LockingSession):
@@ -285,7 +285,7 @@ def test_what_is_read_without_a_lock_follows_the_program(
         assert sent() == ["first", "second"]
 
 
-@pytest.mark.not_databases("sqlite")  # two connections hold one file
+@pytest.mark.not_databases("sqlite")  # two connections share one file
 def test_documents_in_two_databases(
     engines: Engines, sent: Callable[[], list[str]], other: LockingSession
 ) -> None:
@@ -410,7 +410,7 @@ def test_an_error_of_get_bind_comes_out_of_the_lock(engines: Engines) -> None:
 
 def test_a_session_with_the_get_bind_of_sqlalchemy_has_no_router(engine: sa.Engine) -> None:
     class Named(LockingSession):
-        """A class of the program's own, without a get_bind()."""
+        """A class of the program, without a get_bind()."""
 
     assert Named.get_bind is PlainSession.get_bind
     with Named(engine) as session:

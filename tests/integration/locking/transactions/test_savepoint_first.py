@@ -1,4 +1,4 @@
-"""A savepoint before anything else: its RELEASE must not give the lock up."""
+"""A savepoint comes before anything else: its RELEASE must not release the lock."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_without_begin(session: Session, other: Session, elsewhere: Run) -> None
     with session.begin_nested():
         session.get_one_entity(Order, 1, ForUpdate).total = 31
     assert finds_held()(other)
-    session.save_changes()  # SQLAlchemy takes a begin_nested() without begin() for one
+    session.save_changes()  # SQLAlchemy treats a lone begin_nested() as begin()
     assert not session.in_transaction()
     assert not finds_held()(other)
     assert elsewhere(TOTALS) == [(31,), (5,)]
@@ -212,8 +212,8 @@ def test_a_snapshot_is_not_written_in(session_two_phase: LockingSession, elsewhe
     assert elsewhere(TOTAL) == [(30,)]
 
 
-# What a server keeps between the two phases, whatever was written: MySQL gives up all locks of a
-# transaction that has written nothing, and MariaDB the shared ones of one that has written.
+# The locks that a server keeps between the two phases: MySQL releases all locks of a transaction
+# that wrote nothing, and MariaDB the shared locks of one that wrote.
 KEPT = {
     "postgresql": {(Order, (1,)): ForUpdate, (Order, (2,)): SharedRead},
     "mysql": {},
@@ -303,7 +303,7 @@ def test_a_flush_that_has_failed_in_a_savepoint_prepares_nothing(
 def test_the_victim_of_a_deadlock_is_rolled_back_by_its_first_rollback(
     documents: Database, make_engine: Callable[..., sa.Engine]
 ) -> None:
-    """The server has rolled back already, and answers XA END by an error."""
+    """The server has rolled back already, and answers XA END with an error."""
 
     def make() -> LockingSession:
         return LockingSession(engine, twophase=True)

@@ -1,4 +1,4 @@
-"""The one who opened the transaction ends it: save_changes() and release_locks()."""
+"""Whoever opened the transaction ends it: save_changes() and release_locks()."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOTAL = sa.select(Order.total).where(Order.id == 1)
 
 
 def change(session: Session) -> Order:
-    """Lock order 1 and change it; not flushed yet."""
+    """Lock order 1 and change it, without a flush."""
     order = session.get_one_entity(Order, 1, ForUpdate)
     order.total = 31
     return order
@@ -169,7 +169,7 @@ def test_release_locks_leaves_a_savepoint_alone(
 
 @pytest.fixture
 def connection(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Lend one connection, in a transaction of the lender."""
+    """Lend one connection, in the lender's transaction."""
     with engine.connect() as connection:
         connection.begin()
         yield connection
@@ -183,7 +183,7 @@ def pair(connection: sa.Connection) -> Iterator[list[LockingSession]]:
         session.get_one(Customer, 1)
     yield sessions
     with warnings.catch_warnings():
-        # SQLAlchemy warns where the one has rolled back what the other one rolls back too.
+        # SQLAlchemy warns if one session rolls back what the other rolled back.
         warnings.simplefilter("ignore", SAWarning)
         for session in sessions:
             session.close()
@@ -214,7 +214,7 @@ def test_a_session_that_is_gone_takes_no_error_along(
     newer = LockingSession(connection, join_transaction_mode="rollback_only")
     newer.get_one(Customer, 1)
     del newer
-    gc.collect()  # or else it goes at any time: SQLAlchemy's session and transaction are a cycle
+    gc.collect()  # frees the cycle of SQLAlchemy's session and transaction now
     with pytest.raises(LockNotAvailable):
         older.get_entity(Order, 2, ForUpdate | LockOptions.NoWait)
     older.close()
@@ -222,7 +222,7 @@ def test_a_session_that_is_gone_takes_no_error_along(
 
 @pytest.mark.not_databases("sqlite")
 @pytest.mark.read_committed
-@pytest.mark.databases("mysql", "mariadb")  # which end the transaction that has written less
+@pytest.mark.databases("mysql", "mariadb")  # they end the transaction that wrote less
 @pytest.mark.parametrize("position", [0, 1], ids=["older", "newer"])
 def test_a_deadlock_is_the_end_of_both(
     connection: sa.Connection,
@@ -244,7 +244,7 @@ def test_a_deadlock_is_the_end_of_both(
         victim.get_entity(Order, 2, ForUpdate)
     assert (caught.value.entity, caught.value.ident) == (Order, 2)
     step.result()
-    for session in pair:  # what would come now would be saved alone
+    for session in pair:  # any write now would be saved alone
         with pytest.raises(PendingRollbackError):
             session.execute(sa.update(Customer).values(name="the other half"))
         assert dict(session.held_locks) == {}
@@ -258,7 +258,7 @@ def test_a_deadlock_is_the_end_of_both(
 
 NoWait = LockOptions.NoWait
 
-# SQLAlchemy's pool logs the interruption of a reset, and raises it.
+# SQLAlchemy's pool logs and raises the interruption of a reset.
 
 
 @pytest.fixture
@@ -366,7 +366,7 @@ def test_also_of_a_transaction_whose_own_begin_was_interrupted(
             interrupted = begin.during(lambda: session.add(Order(id=77, total=0)))
             session.expunge_all()
             session.get_one_entity(Order, 1, ForUpdate)
-            kept = session.connection()  # else the garbage collector gives it back
+            kept = session.connection()  # else the garbage collector returns it
             with ctrl_c(pooled, "rollback"):
                 session.close()
             assert checked_out(pooled) == 0, begin.raised
@@ -376,7 +376,7 @@ def test_also_of_a_transaction_whose_own_begin_was_interrupted(
 
 @pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
 def test_also_of_a_savepoint_that_had_no_connection_yet(pooled: sa.Engine) -> None:
-    """Else save_changes() would commit what the next begin() has opened."""
+    """Otherwise save_changes() would commit a transaction that the next begin() opened."""
     close, interrupted = CtrlC("sa_doclock.core.session.hooks", "sa_doclock.core.transaction"), True
     while interrupted:
         with LockingSession(pooled) as session:
