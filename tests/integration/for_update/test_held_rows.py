@@ -304,7 +304,7 @@ def all_cases() -> Iterator[Case]:
 
 
 # --------------------------------------------------------------------------------------------------
-# A row that is held was read under its lock: nothing that the session has of it is older than the lock.
+# No data that the session has of a held row predates the row's lock.
 
 _IN_A_RUN = 80
 

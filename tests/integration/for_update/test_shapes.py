@@ -232,7 +232,7 @@ def all_shapes() -> Iterator[Shape]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Many shapes of statements: where one has run, a second connection finds the row held.
+# Statements of many shapes: after each that succeeds, a second connection finds the row locked.
 
 _ROW = sa.select(ORDERS.c.id).where(ORDERS.c.id == 1).with_for_update(nowait=True)
 _IN_A_RUN = 50

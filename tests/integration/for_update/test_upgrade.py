@@ -216,7 +216,7 @@ def test_a_snapshot_read_is_not_upgraded(session: Session) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# with_for_update() under AUTOCOMMIT locks nothing that lasts, and is refused for every class.
+# The session refuses with_for_update() under AUTOCOMMIT for every class: the lock would not last.
 
 
 class Base(DeclarativeBase):

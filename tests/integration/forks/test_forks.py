@@ -122,7 +122,7 @@ def test_the_child_leaves_the_file_alone(documents: Database, engine: sa.Engine)
 
 
 # --------------------------------------------------------------------------------------------------
-# Forks in the midst of something else than one session's lock.
+# Forks during work other than the lock of a single session.
 
 PATIENCE = 240
 

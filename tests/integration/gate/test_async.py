@@ -193,7 +193,7 @@ async def test_a_batch_pauses_without_blocking_the_loop(
 
 
 # --------------------------------------------------------------------------------------------------
-# A batch does not stand in the line, and tries only for what nobody else wants.
+# A batch does not queue: it tries only for documents that no other session wants.
 
 Player = Actor[LockingSession]
 BatchMakes = Callable[[], LockingSession]

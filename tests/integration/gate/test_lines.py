@@ -183,7 +183,7 @@ def test_it_tells_of_itself(walkers: Walkers) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# One gate for threads and for tasks of any loop, and what a fork leaves of it.
+# Threads and the tasks of all event loops share one gate; a forked process has its own queues.
 
 
 def enters(gate: DocumentGate, *, under_asyncio: bool = False) -> QueueEntry:
@@ -291,7 +291,7 @@ def test_a_forked_process_has_lines_of_its_own() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The mutex of a gate: a garbage collection in its midst may close what a dead task has left.
+# Garbage collection under a gate's mutex can close the sessions that a dead task left open.
 
 
 class Factory:

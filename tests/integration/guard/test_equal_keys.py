@@ -167,7 +167,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 # --------------------------------------------------------------------------------------------------
-# Keys that differ in Python and are equal in the database: whose a line is, the database says.
+# Keys differ in Python but are equal in the database: the database decides who owns a line.
 
 ForUpdate = LockOptions.ForUpdate
 

@@ -190,7 +190,7 @@ def test_what_was_taken_away_is_deleted_under_the_lock(session: LockingSession) 
 
 
 # --------------------------------------------------------------------------------------------------
-# Parts that are never loaded, and are written by their collection's own statements.
+# Write-only collections: their own statements write the parts, which are never loaded.
 
 WriteOnlyAction = Callable[[LockingSession], object]
 

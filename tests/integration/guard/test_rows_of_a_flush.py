@@ -198,7 +198,7 @@ def test_one_of_many_rows_whose_owner_the_database_tells_is_of_another_document(
 
 
 # --------------------------------------------------------------------------------------------------
-# The primary key of a held header is changed: the document is held by both keys.
+# A change of a held header's primary key: the session holds the document under both keys.
 
 Change = Callable[[LockingSession, Country], object]
 
@@ -313,7 +313,7 @@ def test_the_key_of_a_new_document_is_changed(session: LockingSession) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A row that is deleted and inserted anew in one flush: SQLAlchemy sends one UPDATE for both.
+# A row deleted and inserted again in one flush: SQLAlchemy sends a single UPDATE.
 
 
 def replace(session: LockingSession, old: Any, new: Any) -> None:

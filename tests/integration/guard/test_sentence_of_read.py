@@ -247,7 +247,7 @@ def test_the_line_of_a_coroutine_is_reported(
 
 
 # --------------------------------------------------------------------------------------------------
-# UnlockedWrite names rows that one statement object has read, each at its own time.
+# One statement object reads rows at different times: UnlockedWrite describes each row's own read.
 
 by_key = sa.select(Order).where(Order.id == sa.bindparam("key"))
 

@@ -234,7 +234,7 @@ def test_what_a_statement_writes_needs_its_locks_and_no_others(
 
 
 # --------------------------------------------------------------------------------------------------
-# with_loader_criteria(): in what the program selects, and in what it writes.
+# with_loader_criteria() in the program's SELECT statements and in its writes.
 
 MakeSession = Callable[..., LockingSession]
 

@@ -17,7 +17,7 @@ None_ = LockOptions.None_
 
 
 # --------------------------------------------------------------------------------------------------
-# Members of an Enum are locked and returned in the order of what the database stores for them.
+# Enum keys are locked and returned in the order of their stored values.
 
 ForUpdate = LockOptions.ForUpdate
 
@@ -127,7 +127,7 @@ def test_a_member_and_what_is_stored_for_it_are_one_key(session: LockingSession)
 
 
 # --------------------------------------------------------------------------------------------------
-# The keys of many documents are found by hash, and not each compared with all the others.
+# A large set of keys is matched by hash, not by comparing every pair.
 
 ROWS = 60
 compared: Counter[str] = Counter()
@@ -182,7 +182,7 @@ def test_each_key_is_compared_a_few_times(
 
 
 # --------------------------------------------------------------------------------------------------
-# Headers whose mapped key is not the PRIMARY KEY of their table.
+# Headers whose mapped key is not their table's PRIMARY KEY.
 
 NoWait = LockOptions.NoWait
 _metadata = sa.MetaData()

@@ -24,7 +24,7 @@ from tests.support.models import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# The kinds of mapping that a header can have, each with a document to lock and another one.
+# The kinds of header mappings, each with a document to lock and another document.
 
 
 class Kind(NamedTuple):
@@ -65,9 +65,9 @@ KINDS = (
 
 
 # --------------------------------------------------------------------------------------------------
-# Differences between databases that are right: the behaviour expected of each, as data.
+# Intended differences between databases: the expected behaviour of each, as data.
 #
-# ``@on(TABLE, answer)`` limits a test to the columns of the matrix that give this answer.
+# ``@on(TABLE, answer)`` limits a test to the matrix columns with this answer.
 
 F = TypeVar("F", bound=Callable[..., Any])
 

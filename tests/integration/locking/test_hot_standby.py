@@ -123,7 +123,7 @@ def replication(
 
 
 # --------------------------------------------------------------------------------------------------
-# A streaming standby of PostgreSQL: it refuses every lock, says what to do, and gives snapshots.
+# A PostgreSQL streaming standby: locks fail with advice on what to do, and snapshots work.
 
 SnapshotRead = LockOptions.SnapshotRead
 
@@ -215,7 +215,7 @@ def test_under_asyncio_too(database: Database, replication: Replication, driver:
 
 
 # --------------------------------------------------------------------------------------------------
-# A snapshot on a standby that is in the way of what the primary sends: SnapshotConflict.
+# A snapshot on a standby that conflicts with replication from the primary: SnapshotConflict.
 
 _SNAPSHOTS = (
     "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' "
@@ -344,7 +344,7 @@ def test_under_asyncio_too_conflict(
 
 
 # --------------------------------------------------------------------------------------------------
-# get_document on a hot standby of PostgreSQL: of one moment, while the primary's writes come in.
+# get_document on a PostgreSQL hot standby: a consistent snapshot while the primary's writes arrive.
 
 
 def document(session: LockingSession, lock: LockOptions = SnapshotRead) -> Seen:

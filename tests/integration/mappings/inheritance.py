@@ -23,7 +23,7 @@ from tests.integration.mappings.mapped_document import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# Documents whose rows are of a subclass: what the subclass adds to the header.
+# Documents with rows of a subclass, and what the subclass adds to the header.
 
 
 class Loading(NamedTuple):
@@ -115,7 +115,7 @@ MAPPINGS_SINGLE_TABLE = [
 
 
 # --------------------------------------------------------------------------------------------------
-# Joined inheritance: a row of the header is made of several rows.
+# Joined inheritance: one header spans the rows of several tables.
 
 
 def _mapped_joined(loading: Loading, position: int) -> Iterator[MappedDocument]:
@@ -162,9 +162,9 @@ MAPPINGS_JOINED = [
 
 
 # --------------------------------------------------------------------------------------------------
-# Concrete inheritance: every class has its own table.
+# Concrete inheritance: each class has its own table.
 #
-# ``polymorphic_load`` does not exist here: SQLAlchemy refuses it.
+# SQLAlchemy refuses ``polymorphic_load`` here.
 
 
 def _plain() -> Iterator[MappedDocument]:

@@ -63,10 +63,10 @@ def meet_in(
 
 
 # --------------------------------------------------------------------------------------------------
-# Under a lock that was waited for, header and details add up, and the commit loses nothing.
+# After a wait for a lock, header and details add up, and the commit loses no update.
 #
-# Generated from every mapping of this folder, every way to lock, and every change that another
-# session makes meanwhile. ``make test`` runs every pair of a mapping and a way on some of the
+# Generated from every mapping in this folder, every way to lock, and every change that another
+# session makes during the wait. ``make test`` runs every pair of a mapping and a way on some of the
 # databases, each with one of the changes; ``make test-all`` runs all of them on all databases.
 
 

@@ -139,7 +139,7 @@ WAYS: list[Way] = [
 
 
 # --------------------------------------------------------------------------------------------------
-# The combinations that the library refuses, and those that fail by a defect that is known.
+# The combinations that the library refuses, and those that fail because of a known defect.
 
 
 class Refused(NamedTuple):

@@ -36,7 +36,7 @@ from tests.support.databases import Database
 from tests.support.waits import wait_until_blocked
 
 # --------------------------------------------------------------------------------------------------
-# A declared order with lines, and a document that comes before it in the order of locking.
+# A declared order with lines, and a document that comes before it in the lock order.
 
 
 class Base(DeclarativeBase):
@@ -85,7 +85,7 @@ def fill(connection: sa.Connection) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Each mistake, with plain sessions and with locking ones.
+# Each mistake, with plain sessions and with locking sessions.
 
 Found = tuple[int, list[int]]
 
@@ -304,7 +304,7 @@ def test_a_savepoint_takes_the_lock_along(
 
 
 # --------------------------------------------------------------------------------------------------
-# Values that were read before the lock are used after it.
+# The program uses values that it read before the lock.
 
 LOCK = sa.select(Order).where(Order.id == 1).with_for_update(of=Order)
 
@@ -381,7 +381,7 @@ def _refuses(locking: LockingSession) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Mistakes that go wrong without an error.
+# Mistakes that fail without an error.
 
 NoWait = LockOptions.NoWait
 
@@ -429,7 +429,7 @@ def test_a_message_for_what_did_not_happen(
 
 
 # --------------------------------------------------------------------------------------------------
-# Locks taken in an order that ends in a deadlock.
+# Locks in an order that causes a deadlock.
 
 SharedRead = LockOptions.SharedRead
 PlainActors = tuple[Actor[Session], Actor[Session]]

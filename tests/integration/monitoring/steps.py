@@ -21,7 +21,7 @@ from tests.support.databases import Database
 from tests.support.models import Order
 
 # --------------------------------------------------------------------------------------------------
-# An account of the server that may read and write the tables, and ask for nothing.
+# A server account that may read and write the tables, but not query the server's state.
 
 _NAME = "doclock_poor"
 _MAKE = {
@@ -59,10 +59,10 @@ def account(database: Database) -> Iterator[sa.URL]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The actions of the tests of this folder, and the connections that are made beside a pool.
+# Steps shared by the tests in this folder, and connections outside the pool.
 
 # --------------------------------------------------------------------------------------------------
-# The connections that are made beside a pool, to ask about the server.
+# Connections outside the pool that query the server's state.
 
 
 def queries_of(engine: sa.Engine) -> SharedQueries[object, object]:
@@ -99,7 +99,7 @@ def side_connections(engine: sa.Engine, asking: int) -> Iterator[list[str]]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The actions of the tests of this folder, in their words.
+# Steps shared by the tests in this folder.
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from tests.support.databases import Database
 from tests.support.waits import _write_lock_is_taken, wait_until
 
 # --------------------------------------------------------------------------------------------------
-# The key of these tests, what is done with it, and how a server is asked for it.
+# The key of these tests, the calls that use it, and the query that looks it up on the server.
 
 KEY = "user:42"
 Step = Callable[[LockingSession], Any]

@@ -170,7 +170,7 @@ async def test_under_asyncio_as_well(engine: sa.Engine, elsewhere: sa.Engine) ->
 
 
 # --------------------------------------------------------------------------------------------------
-# A Connection that the program has given to the session, in whatever way, commits by itself.
+# The lender commits a lent Connection: no statement stays pending on it, however it was lent.
 
 
 def by_bind(lent: sa.Connection) -> LockingSession:
@@ -255,7 +255,7 @@ def test_who_lent_it_gets_the_counts_of_his_own_writes(
 
 
 # --------------------------------------------------------------------------------------------------
-# A pipeline ends with Sync: the server's clock of an idle transaction runs from there on.
+# A pipeline ends with Sync, which starts the server's timeout for an idle transaction.
 
 Sent = list[str]
 

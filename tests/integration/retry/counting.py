@@ -66,11 +66,11 @@ def deadlocks(number: int) -> list[DeadlockDetected]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Two transactions that certainly meet in a deadlock, and certainly not when one runs again.
+# Two transactions that always deadlock in the first run, and never when one runs again.
 #
-# In its first run each takes a row, waits until the other has taken its own, and asks for the
-# other's.  Which of them the server ends is all the same: both are run by run_transaction.  That
-# one runs again when the other is done: PostgreSQL would let it overtake who waits for its row.
+# In its first run each locks a row, waits until the other has locked its own, and requests the
+# other's.  It does not matter which one the server ends: run_transaction runs both.  The victim
+# runs again when the other is done: PostgreSQL would let it overtake the waiter for its row.
 
 T = TypeVar("T")
 Take = Callable[[Session, int], Any]

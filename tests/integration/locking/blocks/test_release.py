@@ -24,7 +24,7 @@ pytestmark = pytest.mark.quick
 
 
 # --------------------------------------------------------------------------------------------------
-# Each way to release a lock lets the next one in.
+# Each way to release a lock lets the next session in.
 
 Session = Actor[LockingSession]
 End = Callable[[LockingSession], object]
@@ -153,7 +153,7 @@ def test_a_waiter_whose_connection_is_lost_holds_nothing(
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock that a listener asks for while its session is taking another one is refused.
+# The session refuses a lock that a listener requests while the session takes another lock.
 
 ForUpdate = LockOptions.ForUpdate
 Lock = Callable[[LockingSession], Any]
@@ -252,7 +252,7 @@ def test_another_session_may_lock_meanwhile(session: LockingSession, other: Lock
 
 
 # --------------------------------------------------------------------------------------------------
-# A LockingScopedSession takes the locks of its session, one session for each scope.
+# A LockingScopedSession locks through its session, one session per scope.
 
 FOR_UPDATE = LockOptions.ForUpdate
 NO_WAIT = LockOptions.ForUpdate | LockOptions.NoWait
@@ -321,7 +321,7 @@ def test_the_end_of_the_scope_releases_the_locks(
 
 
 # --------------------------------------------------------------------------------------------------
-# Workers that share out the rows of a table by SkipLocked: each row comes to one of them.
+# Workers share a table as a work queue with SkipLocked: each row goes to one worker.
 
 WORKERS, ROWS = 4, range(3, 43)
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.quick
 
 
 # --------------------------------------------------------------------------------------------------
-# A COMMIT that was never sent has committed nothing, and nobody else commits it.
+# An unsent COMMIT commits nothing, and no later COMMIT on the connection commits its work.
 
 ForUpdate = LockOptions.ForUpdate
 
@@ -123,7 +123,7 @@ def test_a_listener_that_fails_behind_the_commit_undoes_nothing(engine_not_sent:
 
 
 # --------------------------------------------------------------------------------------------------
-# A lender's COMMIT that a failed lock makes impossible: what was written is rolled back.
+# A failed lock makes the lender's COMMIT impossible: the writes are rolled back.
 
 NOW = LockOptions.ForUpdate | LockOptions.NoWait
 NAMES = sa.select(Customer.name).order_by(Customer.id)
@@ -183,7 +183,7 @@ def test_when_the_lender_goes_on_with_it(engine_refused: sa.Engine, holder: Lock
 
 
 # --------------------------------------------------------------------------------------------------
-# An error in close() or reset() of a session that was lent a Connection, whose transaction stays.
+# An error in close() or reset() of a session on a lent Connection, whose transaction stays open.
 
 
 class MistakeError(Exception):
@@ -220,7 +220,7 @@ def test_what_the_lender_has_written_stays(
 
 
 # --------------------------------------------------------------------------------------------------
-# A flush that fails has rolled back: nothing is held any more, and nothing says otherwise.
+# A failed flush rolls back: the session holds no lock, and reports none.
 
 Session = LockingSession
 

@@ -22,7 +22,7 @@ NoWait = LockOptions.NoWait
 
 
 # --------------------------------------------------------------------------------------------------
-# A session with two databases: a lock that fails at the one stops the work at the other too.
+# A session with two databases: a failed lock on one also stops the work on the other.
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
@@ -119,7 +119,7 @@ def test_an_abort_that_was_undone_is_none_of_another_database(
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock that fails in a listener of the last flush: the commit is refused, and nothing stays open.
+# A lock fails in a listener of the last flush: the commit is refused, and nothing stays open.
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
@@ -154,7 +154,7 @@ def test_the_connection_goes_back_without_its_transaction(
 
 
 # --------------------------------------------------------------------------------------------------
-# A listener of the program that raises: its own error comes out, and the session continues or refuses.
+# A listener raises: the caller gets its error, and the session continues or refuses to.
 #
 # Each event is one row; the listener raises at its first call, then at its second, and so on.
 

@@ -133,7 +133,7 @@ def test_every_way_to_read_it_is_a_lock(
 
 
 # --------------------------------------------------------------------------------------------------
-# Joined inheritance: the key is that of a row of another class, whose lock nobody has asked for.
+# Joined inheritance: the key belongs to a row of another class, whose lock was not requested.
 
 OTHER = 7
 Session = LockingSession
@@ -195,7 +195,7 @@ def test_the_lock_of_the_root_is_refused_nothing(session: Session) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A row that the session has twice, under two identity tokens, is not locked with one of them old.
+# The session refuses a lock on a row that it also has under another identity token.
 
 Way = Callable[[LockingSession], Any]
 ONE = sa.select(Order).where(Order.id == 1)
@@ -265,7 +265,7 @@ def test_an_expunged_object_is_no_hindrance(session: LockingSession, way: Way) -
 
 
 # --------------------------------------------------------------------------------------------------
-# A header with a column that is computed from its details: read after the grant, as they are.
+# A header column computed from the details: the session reads it after the lock is granted.
 
 
 class Summed:

@@ -258,7 +258,7 @@ def test_another_document_may_be_read_after_a_lock(
 
 
 # --------------------------------------------------------------------------------------------------
-# An object in hand, a select, several documents: lock(), locked() and its siblings.
+# lock(), locked() and related methods on an object, a select, and several documents.
 
 Run = Callable[..., list[Any]]
 FIRST_ORDER = sa.select(Order).where(Order.id == 1)

@@ -129,7 +129,7 @@ def test_there_a_dirty_read_is_not_kept_out_and_sees_what_is_not_committed(
 
 
 # --------------------------------------------------------------------------------------------------
-# NoKey: others may insert rows that refer to the locked one; all else is as under ForUpdate.
+# NoKey: others may insert rows that refer to the locked row; otherwise it works like ForUpdate.
 
 NO_KEY = LockOptions.ForUpdate | LockOptions.NoKey
 
@@ -234,7 +234,7 @@ def test_a_timeout_limits_its_wait(
 
 
 # --------------------------------------------------------------------------------------------------
-# SharedRead: readers side by side, and none of them sees a document in mid-update.
+# SharedRead: readers share the lock, and none of them sees a half-updated document.
 
 SharedRead = LockOptions.SharedRead
 

@@ -43,7 +43,7 @@ SharedRead, NoWait = LockOptions.SharedRead, LockOptions.NoWait
 
 
 # --------------------------------------------------------------------------------------------------
-# NoWait and lock_timeout: a lock that another holds is given up, and the error says which.
+# NoWait and lock_timeout: the call gives up a lock that another holds, and the error names it.
 
 ForUpdate = LockOptions.ForUpdate
 
@@ -154,9 +154,9 @@ def test_the_servers_own_limit_is_reported(
 
 
 # --------------------------------------------------------------------------------------------------
-# The header's own row is locked first: one statement for two tables shows an old second one.
+# The header's row is locked first: one statement on two tables reads stale rows of the second.
 #
-# These tests run no code of ours. They are the reason for it, and fail when a server changes.
+# These tests do not run the library. They show why it does this, and fail if a server changes.
 
 Session = Actor[LockingSession]
 
@@ -236,10 +236,10 @@ def test_ours_leaves_the_row_of_the_subclass_alone(
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock that was waited for, under a snapshot from before the wait: fresh, or refused.
+# A lock after a wait, under a snapshot from before the wait: fresh data, or an error.
 #
-# A header that is fresh over details that are not is what InnoDB's REPEATABLE READ gives when
-# any plain SELECT came before the lock, and PostgreSQL's whenever the other changed details alone.
+# A fresh header with stale details is what InnoDB's REPEATABLE READ returns when
+# any plain SELECT preceded the lock, and PostgreSQL's whenever the other changed only details.
 
 Step = Callable[[LockingSession], Any]
 

@@ -205,7 +205,7 @@ def test_a_plain_session_locks_the_rows_of_with_lock(
 
 
 # --------------------------------------------------------------------------------------------------
-# A set of locked rows is compiled once, whether the program builds its statement anew or keeps it.
+# The statement for a set of locked rows is compiled once, even if the program rebuilds it.
 
 ForUpdate = LockOptions.ForUpdate
 

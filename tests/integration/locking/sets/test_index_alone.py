@@ -241,7 +241,7 @@ def test_a_row_that_is_got_by_its_key_is_listed(
 
 
 # --------------------------------------------------------------------------------------------------
-# InnoDB locks more rows than PostgreSQL if no index serves the statement; the reason for it.
+# Without a suitable index, InnoDB locks more rows than PostgreSQL, and why.
 #
 # The library cannot add an index: these are the facts behind the traps in docs/mysql.md.
 

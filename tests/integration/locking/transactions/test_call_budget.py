@@ -144,7 +144,7 @@ def test_what_is_counted() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The beliefs of a part about a transaction belong to the transaction: they are dropped with it, never cleared.
+# State about a transaction belongs to the transaction: it is dropped with it, never cleared.
 
 
 def remembered(session: LockingSession) -> dict[str, dict[str, str]]:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.quick
 
 
 # --------------------------------------------------------------------------------------------------
-# An isolation level that SQLAlchemy has not set: the server is asked once for each engine.
+# An isolation level that SQLAlchemy did not set: the session asks the server once per engine.
 
 ForUpdate = LockOptions.ForUpdate
 MakeEngine = Callable[..., sa.Engine]
@@ -134,9 +134,9 @@ def test_a_level_of_a_text_permits_a_lock(make_engine: MakeEngine) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The isolation level of a lock is that of the transaction which is open when the lock is taken.
+# A lock has the isolation level of the transaction that is open when it is taken.
 #
-# A statement that SQLAlchemy has not built may end the transaction, or set another level: the server is asked.
+# A statement that SQLAlchemy did not build can change either: the session asks the server.
 
 Session = LockingSession
 Run = Callable[..., list[Any]]
@@ -263,7 +263,7 @@ def test_text_that_changes_nothing_leaves_the_level(documents: Database) -> None
 
 
 # --------------------------------------------------------------------------------------------------
-# AUTOCOMMIT: a lock would end with its statement, so it is refused.
+# AUTOCOMMIT: a lock would end with its statement, so the session refuses it.
 
 AUTOCOMMIT = {"isolation_level": "AUTOCOMMIT"}
 LOCKS = [LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.SnapshotRead]
