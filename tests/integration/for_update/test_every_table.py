@@ -300,7 +300,7 @@ def test_the_rows_of_a_sample_are_locked(session: LockingSession, other: Locking
 
 
 # --------------------------------------------------------------------------------------------------
-# with_for_update() of another object for a mapped table: the table is known by its schema and name.
+# with_for_update() of another Table object for a mapped table: matched by schema and name.
 
 Session = LockingSession
 Make = Callable[[Session], Any]

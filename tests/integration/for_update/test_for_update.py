@@ -251,7 +251,7 @@ def test_it_can_be_turned_off(engine: sa.Engine) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# with_for_update() is taken as every lock is: what that adds, and what stays with the program.
+# with_for_update() locks like any other lock: what that adds, and what the program still does.
 
 FIRST_SAME_SEQUENCE = sa.select(Order).where(Order.id == 1).with_for_update()
 CUSTOMER = sa.select(Customer).where(Customer.id == 1).with_for_update()
@@ -332,7 +332,7 @@ def test_it_learns_who_holds_the_lock(engine: sa.Engine, other: LockingSession) 
 
 
 # --------------------------------------------------------------------------------------------------
-# A with_for_update() of which SQLAlchemy sends nothing is refused before anything is sent.
+# A with_for_update() that SQLAlchemy would not send is refused before anything is sent.
 
 LOCKED = sa.select(Order).from_statement(FIRST.with_for_update())
 UNIONS: dict[str, Any] = {

@@ -237,7 +237,7 @@ def test_a_part_that_was_changed_in_place_is_refused(
 
 
 # --------------------------------------------------------------------------------------------------
-# A listener of the program that changes the document of a with_for_update() before the lock is granted.
+# A listener changes the document of a with_for_update() before the lock is granted.
 
 
 class Undeclared(Base):

@@ -304,7 +304,7 @@ def all_cases() -> Iterator[Case]:
 
 
 # --------------------------------------------------------------------------------------------------
-# A row that is held was read under its lock: nothing that the session has of it is older than the lock.
+# The session reads a held row under its lock: no value in the session is older than the lock.
 
 _IN_A_RUN = 80
 

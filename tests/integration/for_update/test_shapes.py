@@ -232,7 +232,7 @@ def all_shapes() -> Iterator[Shape]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Many shapes of statements: where one has run, a second connection finds the row held.
+# For many statement shapes: after the statement runs, a second connection finds the row locked.
 
 _ROW = sa.select(ORDERS.c.id).where(ORDERS.c.id == 1).with_for_update(nowait=True)
 _IN_A_RUN = 50

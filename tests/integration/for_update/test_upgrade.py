@@ -216,7 +216,7 @@ def test_a_snapshot_read_is_not_upgraded(session: Session) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# with_for_update() under AUTOCOMMIT locks nothing that lasts, and is refused for every class.
+# with_for_update() under AUTOCOMMIT cannot hold a lock, and is refused for every class.
 
 
 class Base(DeclarativeBase):

@@ -122,7 +122,7 @@ def test_the_child_leaves_the_file_alone(documents: Database, engine: sa.Engine)
 
 
 # --------------------------------------------------------------------------------------------------
-# Forks in the midst of something else than one session's lock.
+# Forks in the middle of work other than one session's lock.
 
 PATIENCE = 240
 

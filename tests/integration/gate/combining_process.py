@@ -16,7 +16,7 @@ from sa_doclock import DocumentGate, LockingSession
 from tests.support.models import Line
 
 # --------------------------------------------------------------------------------------------------
-# The stages of a transaction of gate.run(), at each of which something may come.
+# The stages of a gate.run() transaction at which a fault can strike.
 
 STAGES = ("lock", "function", "flush", "commit", "answer")
 
@@ -68,8 +68,8 @@ class Stage:
 # --------------------------------------------------------------------------------------------------
 # A process that combines commits until it is killed: ``main(URL, CONNECT_ARGS, [STAGE])``.
 #
-# It tells each number on its standard output once gate.run() has returned.  At the stage of a transaction
-# that comes after the first thirty it tells that it is there, and stays there.
+# It prints each number once gate.run() returns.  At STAGE of a transaction after the first
+# thirty answers, it reports that it is there, and stays there.
 
 THREADS, FIRST_ANSWERS, INSIDE = 12, 30, "inside"
 

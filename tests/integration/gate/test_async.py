@@ -193,7 +193,7 @@ async def test_a_batch_pauses_without_blocking_the_loop(
 
 
 # --------------------------------------------------------------------------------------------------
-# A batch does not stand in the line, and tries only for what nobody else wants.
+# A batch does not queue at the gate, and tries a document only if no one else wants it.
 
 Player = Actor[LockingSession]
 BatchMakes = Callable[[], LockingSession]

@@ -167,7 +167,7 @@ def test_connections_are_cut_at_any_moment(
 
 
 # --------------------------------------------------------------------------------------------------
-# A function of gate.run() that is the victim of a deadlock: its caller has the error, the others are saved once.
+# A gate.run() function is a deadlock victim: its caller gets the error, the others are saved once.
 
 
 @pytest.mark.not_databases("sqlite")  # a single lock of the whole file cannot deadlock
@@ -205,7 +205,7 @@ def test_a_function_that_locks_another_document_is_the_victim_of_a_deadlock(
 
 
 # --------------------------------------------------------------------------------------------------
-# The write guard in gate.run(): a function may write the document that it was given, and no other.
+# The write guard in gate.run(): a function can write only the document it received.
 
 
 class Base(DeclarativeBase):

@@ -144,7 +144,7 @@ def queued_behind(holder: Player, gate: DocumentGate, step: Step[Any]) -> Iterat
 
 
 # --------------------------------------------------------------------------------------------------
-# Locks that do not queue at the gate ask the database, as without one.
+# Locks that do not queue at the gate ask the database, as they do without a gate.
 
 Session = LockingSession
 
@@ -214,7 +214,7 @@ def test_what_is_not_supported_is_reported_at_once(alice: Player, bob: Player) -
 
 
 # --------------------------------------------------------------------------------------------------
-# A key that the row spells in another way has its place until the transaction ends.
+# A key that the row spells differently keeps its place until the transaction ends.
 
 
 @pytest.mark.parametrize("ident", ["1", 1], ids=repr)

@@ -202,7 +202,7 @@ def test_what_many_threads_do_at_once_leaves_nothing(gate: DocumentGate) -> None
 
 
 # --------------------------------------------------------------------------------------------------
-# Wrong values for a gate, and wrong arguments of one, are refused.
+# Wrong values for a gate, and wrong arguments to one, are rejected.
 
 
 @pytest.mark.parametrize("wrong", [True, "gate", DocumentGate])

@@ -183,7 +183,7 @@ def test_it_tells_of_itself(walkers: Walkers) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# One gate for threads and for tasks of any loop, and what a fork leaves of it.
+# One gate serves threads and the tasks of any event loop; what a fork leaves of it.
 
 
 def enters(gate: DocumentGate, *, under_asyncio: bool = False) -> QueueEntry:
@@ -291,7 +291,7 @@ def test_a_forked_process_has_lines_of_its_own() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The mutex of a gate: a garbage collection in its midst may close what a dead task has left.
+# The mutex of a gate: garbage collection can close a dead task's leftovers while it is held.
 
 
 class Factory:

@@ -199,7 +199,7 @@ def test_the_gate_sends_nothing(
 
 
 # --------------------------------------------------------------------------------------------------
-# A holder of a lock that wants a connection in another session gets an error at once.
+# A lock holder that requests a connection in another session gets an error at once.
 
 
 def flushes(session: Session) -> None:

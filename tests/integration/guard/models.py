@@ -330,7 +330,7 @@ class River(Base):
 
 
 # --------------------------------------------------------------------------------------------------
-# The rows that each test begins with: documents 1 and 2 of each kind, but for memos.
+# The initial rows of each test: documents 1 and 2 of each kind except memos.
 
 _ROWS: dict[str, list[dict[str, Any]]] = {
     "gd_customer": [{"id": 1, "name": "Ann"}, {"id": 2, "name": "Ben"}],

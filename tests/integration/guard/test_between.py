@@ -204,7 +204,7 @@ def test_rows_of_a_second_table_do_not_show_whose_they_are(
 
 
 # --------------------------------------------------------------------------------------------------
-# The count of the rows that a statement has written: what it allows, and what it leaves as it is.
+# The count of rows that a statement wrote: what the guard allows and leaves unchanged.
 
 ORDERS: Any = Order.__table__
 VALUE: Any = sa.bindparam("old")
@@ -269,7 +269,7 @@ def test_an_alias_of_a_class_is_the_class(session: LockingSession, written: Any)
 
 
 # --------------------------------------------------------------------------------------------------
-# A lambda_stmt() is guarded, and takes a lock, as the statement that it stands for.
+# The guard and the locks treat a lambda_stmt() like the statement it stands for.
 
 ForUpdate = LockOptions.ForUpdate
 

@@ -160,7 +160,7 @@ def test_nothing_is_written_in_a_snapshot(session: LockingSession, action: Actio
 
 
 # --------------------------------------------------------------------------------------------------
-# A write that changes nothing of a document needs no lock.
+# A write that does not change a document needs no lock.
 
 CUSTOMERS: Any = Customer.__table__
 NoChangeAction = Callable[[LockingSession], object]

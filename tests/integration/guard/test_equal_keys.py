@@ -167,7 +167,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 # --------------------------------------------------------------------------------------------------
-# Keys that differ in Python and are equal in the database: whose a line is, the database says.
+# Keys that differ in Python but are equal in the database: the database decides the owner.
 
 ForUpdate = LockOptions.ForUpdate
 

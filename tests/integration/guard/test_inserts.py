@@ -135,7 +135,7 @@ def test_what_does_not_tell_its_documents_is_refused(
 
 
 # --------------------------------------------------------------------------------------------------
-# INSERT .. FROM SELECT: allowed under the locks of the documents whose rows its SELECT names.
+# INSERT .. FROM SELECT is allowed under the locks of the documents that its SELECT names.
 
 NAMES = ["id", "order_no", "value"]
 
@@ -253,7 +253,7 @@ def test_a_row_that_is_left_out_of_a_count_that_nobody_knows(session: LockingSes
 
 
 # --------------------------------------------------------------------------------------------------
-# Headers that an INSERT statement of this transaction has made need no lock.
+# Headers that this transaction inserted by statement need no lock.
 
 NEW: dict[str, Action] = {
     "values": run(sa.insert(Order).values(id=9)),

@@ -171,9 +171,9 @@ def test_several_rows_beside_a_held_one(session: LockingSession, loose: Any) -> 
 
 
 # --------------------------------------------------------------------------------------------------
-# Parts whose foreign key refers to another key of the header than the primary one.
+# Parts whose foreign key refers to a key of the header other than the primary key.
 #
-# Which header that is, only the database knows: a new owner may be asked for when the row is there.
+# Only the database knows which header that is: it can name a new owner once the row exists.
 
 Action = Callable[[LockingSession], object]
 

@@ -177,7 +177,7 @@ def test_a_constant_of_the_relationship_counts(
 
 
 # --------------------------------------------------------------------------------------------------
-# Statements that write one of the several tables of a part: a class of a join(), and joined inheritance.
+# Statements that write one of a part's several tables: join() classes and joined inheritance.
 
 
 class SeveralTablesBase(DeclarativeBase):

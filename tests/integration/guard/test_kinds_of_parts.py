@@ -190,7 +190,7 @@ def test_what_was_taken_away_is_deleted_under_the_lock(session: LockingSession) 
 
 
 # --------------------------------------------------------------------------------------------------
-# Parts that are never loaded, and are written by their collection's own statements.
+# Parts that are never loaded: their collection's own statements write them.
 
 WriteOnlyAction = Callable[[LockingSession], object]
 

@@ -324,7 +324,7 @@ def test_a_flush_that_began_before_any_document_was_declared_is_guarded(
 
 
 # --------------------------------------------------------------------------------------------------
-# A statement is judged as the program's own do_orm_execute listeners have made it.
+# The guard judges a statement as the program's do_orm_execute listeners left it.
 
 LINES: Any = Line.__table__
 STATEMENTS: dict[str, Any] = {

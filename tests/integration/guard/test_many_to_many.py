@@ -22,7 +22,7 @@ pytestmark = pytest.mark.quick
 
 
 # --------------------------------------------------------------------------------------------------
-# Parts that several documents have: the row is of all of them, the link of one.
+# Parts that several documents share: the row belongs to all of them, the link to one.
 
 Action = Callable[[LockingSession], object]
 
@@ -155,7 +155,7 @@ def test_to_delete_a_document_is_no_change_of_its_tags_other_documents(
 
 
 # --------------------------------------------------------------------------------------------------
-# An association table between the parts of two documents: each of its rows is of both.
+# An association table between the parts of two documents: each row belongs to both.
 
 
 class Base(DeclarativeBase):
@@ -222,7 +222,7 @@ def test_its_rows_are_written_under_the_locks_of_both(
 
 
 # --------------------------------------------------------------------------------------------------
-# A part whose foreign key the table sets by itself: a default, an onupdate.
+# The table itself sets a part's foreign key: a default, an onupdate.
 
 
 class GeneratedOwnersBase(DeclarativeBase):
@@ -341,7 +341,7 @@ def test_a_new_part_that_names_it_costs_the_guard_few_calls(shelves: LockingSess
 
 
 # --------------------------------------------------------------------------------------------------
-# UPDATE of an alias to which SQLAlchemy adds conditions: for the table beside the alias, so that others are written.
+# UPDATE of an alias: SQLAlchemy adds conditions on the table, not the alias, so other rows change.
 
 
 class AliasSubclassBase(DeclarativeBase):

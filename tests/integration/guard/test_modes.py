@@ -313,9 +313,9 @@ def test_it_is_awaited_in_an_async_session(documents: Database, stored: Stored) 
 
 
 # --------------------------------------------------------------------------------------------------
-# with_for_update() of a declared document means what get_entity() means, at every isolation level.
+# with_for_update() of a declared document equals get_entity() at every isolation level.
 #
-# At REPEATABLE READ a plain read may be older than the lock: a fresh header over old lines is a wrong total.
+# At REPEATABLE READ a plain read can predate the lock: a fresh header over old lines gives a wrong total.
 
 Step = Callable[[LockingSession], Any]
 RR = "REPEATABLE READ"

@@ -268,7 +268,7 @@ def test_a_new_tax_whose_line_comes_to_another_document_meanwhile(
 
 
 # --------------------------------------------------------------------------------------------------
-# Parts that come from another session, and that another has moved since they were read.
+# Parts from another session, and parts that another session moved since they were read.
 
 
 @rows("number, change", [(1, LockingSession.add), (2, LockingSession.delete)])

@@ -175,7 +175,7 @@ def test_what_is_not_declared_may_have_a_new_document(session: LockingSession) -
 
 
 # --------------------------------------------------------------------------------------------------
-# A document that the transaction has inserted is new until that transaction ends, whoever ends it.
+# A document that a transaction inserts stays new until it ends, whoever ends it.
 
 Session = LockingSession
 Step = Callable[[Session], object]

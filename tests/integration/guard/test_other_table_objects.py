@@ -214,7 +214,7 @@ def test_a_lock_by_it_permits_the_write(session: Session, make: Make) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Writes through classes of another registry, which map the tables of a document by their names.
+# Writes through classes of another registry that map a document's tables by name.
 
 
 class Classes(NamedTuple):

@@ -200,7 +200,7 @@ def test_two_rows_of_a_class_of_which_one_is_held(
 
 
 # --------------------------------------------------------------------------------------------------
-# The locks that permit a write, and for how long.
+# Which locks permit a write, and for how long.
 
 ForUpdate = LockOptions.ForUpdate
 Stored = Callable[[Any, Any], Any]

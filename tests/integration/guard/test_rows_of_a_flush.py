@@ -198,7 +198,7 @@ def test_one_of_many_rows_whose_owner_the_database_tells_is_of_another_document(
 
 
 # --------------------------------------------------------------------------------------------------
-# The primary key of a held header is changed: the document is held by both keys.
+# The primary key of a held header changes: the session holds the document by both keys.
 
 Change = Callable[[LockingSession, Country], object]
 
@@ -313,7 +313,7 @@ def test_the_key_of_a_new_document_is_changed(session: LockingSession) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A row that is deleted and inserted anew in one flush: SQLAlchemy sends one UPDATE for both.
+# One flush deletes a row and inserts it again: SQLAlchemy sends one UPDATE for both.
 
 
 def replace(session: LockingSession, old: Any, new: Any) -> None:

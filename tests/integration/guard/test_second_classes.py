@@ -182,13 +182,13 @@ def test_a_row_that_comes_to_a_document_by_its_own_relationship_needs_the_lock(
 
 
 # --------------------------------------------------------------------------------------------------
-# Two threads make the first sessions of a class, or use new mappers, at once.
+# Two threads create the first sessions of a class, or use new mappers, at once.
 #
-# SQLAlchemy collects the listeners of a Session class when its first session is made, without a lock.
-# A thread that came in between found none of them: its lock was not noted, and its writes were not
-# guarded.  A sessionmaker makes a class, so this is the first moment of a program with threads.
+# SQLAlchemy collects the listeners of a Session class at its first session, without a lock.
+# A thread that came in between found no listeners: its lock was not noted, and its writes were not
+# guarded.  A sessionmaker creates a class, so this is the first moment of a program with threads.
 #
-# SQLAlchemy tells that mappers are configured when other threads use them already.
+# SQLAlchemy reports that mappers are configured when other threads already use them.
 
 EVENTS_OF_SQLALCHEMY = sa.event.__name__
 

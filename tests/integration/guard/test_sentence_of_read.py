@@ -247,7 +247,7 @@ def test_the_line_of_a_coroutine_is_reported(
 
 
 # --------------------------------------------------------------------------------------------------
-# UnlockedWrite names rows that one statement object has read, each at its own time.
+# UnlockedWrite names rows that one statement object read, each with its own time.
 
 by_key = sa.select(Order).where(Order.id == sa.bindparam("key"))
 

@@ -248,7 +248,7 @@ def test_headers_are_deleted_under_their_locks(session: LockingSession) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Layers between a statement and the rows that it writes do not hide the write.
+# Layers between a statement and its rows do not hide the write.
 
 
 def test_what_is_pending_is_flushed_before_the_database_is_asked(session: LockingSession) -> None:
@@ -318,7 +318,7 @@ def test_the_rows_are_read_from_the_schema_of_the_statement(session: LockingSess
 
 
 # --------------------------------------------------------------------------------------------------
-# atomic_update(): a relative UPDATE of headers passes without their locks, and waits for a holder.
+# atomic_update(): a relative UPDATE of headers needs no locks, and waits for a lock holder.
 
 ADDS = sa.update(Order).where(Order.id == 1, Order.total >= 30).values(total=Order.total + 5)
 

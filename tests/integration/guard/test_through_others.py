@@ -185,7 +185,7 @@ def test_a_part_without_an_owner_is_deleted_under_the_lock_alone(session: Lockin
 
 
 # --------------------------------------------------------------------------------------------------
-# Statements on a class that is not declared, but some of whose rows belong to documents.
+# Statements on an undeclared class, some of whose rows belong to documents.
 
 TICKETS: Any = Ticket.__table__
 WORKS: Any = Work.__table__

@@ -235,7 +235,7 @@ def test_a_header_is_updated_where_it_is_held(
 
 
 # --------------------------------------------------------------------------------------------------
-# INSERT statements that may find the row there already.
+# INSERT statements for rows that might already exist.
 
 LINES: Any = Line.__table__
 

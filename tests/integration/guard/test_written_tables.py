@@ -234,7 +234,7 @@ def test_what_a_statement_writes_needs_its_locks_and_no_others(
 
 
 # --------------------------------------------------------------------------------------------------
-# with_loader_criteria(): in what the program selects, and in what it writes.
+# with_loader_criteria() in selects and in writes of the program.
 
 MakeSession = Callable[..., LockingSession]
 

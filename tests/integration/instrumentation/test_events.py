@@ -82,7 +82,7 @@ def hearing(target: Any) -> Iterator[Heard]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The events of locks: what is reported, and with what.
+# The events of locks: which are reported, and with which data.
 
 ForUpdate = LockOptions.ForUpdate
 ONE, TWO = (Order, (1,)), (Order, (2,))
@@ -250,7 +250,7 @@ def test_a_listener_that_fails_is_a_lock_that_has_failed(session: LockingSession
 
 
 # --------------------------------------------------------------------------------------------------
-# Events of locks that the server gave up by itself, and the listeners that receive them.
+# Events of locks that the server dropped by itself, and the listeners that receive them.
 
 KILL = {
     "postgresql": ("SELECT pg_backend_pid()", "SELECT pg_terminate_backend({})"),

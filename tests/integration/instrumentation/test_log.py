@@ -283,7 +283,7 @@ def test_a_level_of_its_own_counts(session: Session, caplog: pytest.LogCaptureFi
 
 
 # --------------------------------------------------------------------------------------------------
-# Nothing is put together for listeners that there are not.
+# Without listeners, the session does not build event data.
 
 
 @pytest.fixture

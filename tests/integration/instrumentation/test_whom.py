@@ -201,7 +201,7 @@ def test_the_events_of_sqlalchemy_are_reported_as_ever(
 
 
 # --------------------------------------------------------------------------------------------------
-# warn_held_after: a lock that is held for long is in the log, with the line that took it.
+# warn_held_after logs a lock that is held too long, with the line that took it.
 
 
 @pytest.fixture

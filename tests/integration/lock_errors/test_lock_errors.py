@@ -34,7 +34,7 @@ from tests.support.waits import wait_until_blocked
 pytestmark = pytest.mark.each_value
 
 # --------------------------------------------------------------------------------------------------
-# The situations that rows.py names, each in a transaction that has written and locked something.
+# The situations of rows.py, each in a transaction that has already written and locked something.
 
 Session = LockingSession
 Step = Callable[[Session], Any]
@@ -188,7 +188,7 @@ def rolls_back_to_savepoint(session: Session) -> BaseException | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The situations that rows.py names: each lets a lock, or a write, fail in an open transaction.
+# The situations of rows.py: in each, a lock or a write fails in an open transaction.
 
 Victim = Actor[Session]
 NoWait = LockOptions.ForUpdate | LockOptions.NoWait
@@ -521,7 +521,7 @@ def scene(documents: Database, make_engine: Callable[..., sa.Engine]) -> Iterato
 
 
 # --------------------------------------------------------------------------------------------------
-# Every row of docs/errors.md, on the database that it is about: tests/integration/lock_errors/rows.py.
+# Every row of docs/errors.md on its database: tests/integration/lock_errors/rows.py.
 
 
 def cases(database: str, column: str) -> pytest.MarkDecorator:
@@ -641,7 +641,7 @@ def numbers_of(error: BaseException | None, strategy: LockStrategy) -> set[Any]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The tables of docs/errors.md leave no number out.
+# The tables of docs/errors.md list every error number.
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -668,7 +668,7 @@ def test_every_situation_is_in_a_row() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Errors that look as if they were about a lock, and are SQLAlchemy's own.
+# SQLAlchemy errors that look like lock errors but are not.
 
 READ = sa.text("SELECT total FROM lk_order WHERE id = 1 FOR SHARE")
 READ_ON_MARIADB = sa.text("SELECT total FROM lk_order WHERE id = 1 LOCK IN SHARE MODE")
@@ -701,9 +701,9 @@ def test_kill_query(scene: Scene) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# SQL Server's rows of docs/errors.md: a scripted driver raises the number in each place.
+# SQL Server's rows of docs/errors.md: a scripted driver raises each number in each place.
 #
-# That the server raises it when the row says so, and what it leaves, is Microsoft's word.
+# When the server raises it, and what state it leaves, is from Microsoft's documentation.
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ def test_one_statement_locks_them_all(engine: sa.Engine, session: Session, twent
 
 
 # --------------------------------------------------------------------------------------------------
-# Wrong arguments of get_entities() are refused before anything is sent.
+# get_entities() rejects wrong arguments before anything is sent.
 
 LOCKS_BAD_INPUT = (LockOptions.None_, LockOptions.NoLock, LockOptions.SharedRead, ForUpdate)
 Call = Callable[[LockingSession, LockOptions], Any]
@@ -258,7 +258,7 @@ def test_a_join_that_would_be_locked_along_is_refused(
 
 
 # --------------------------------------------------------------------------------------------------
-# After get_entities has failed: rolled back if it had opened the transaction, else refused.
+# A failed get_entities() rolls back a transaction that it opened; otherwise the session refuses.
 
 NoWait = LockOptions.NoWait
 

@@ -154,7 +154,7 @@ def test_pending_changes_of_another_are_left_alone(session: Session) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# get_entities and what others hold: it skips, fails at once, or fails after a while.
+# get_entities() and rows that others hold: it skips them, fails at once, or fails after a timeout.
 
 NoWait = LockOptions.NoWait
 

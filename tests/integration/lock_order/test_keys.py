@@ -17,7 +17,7 @@ None_ = LockOptions.None_
 
 
 # --------------------------------------------------------------------------------------------------
-# Members of an Enum are locked and returned in the order of what the database stores for them.
+# Enum members are locked and returned in the order of their stored values.
 
 ForUpdate = LockOptions.ForUpdate
 
@@ -127,7 +127,7 @@ def test_a_member_and_what_is_stored_for_it_are_one_key(session: LockingSession)
 
 
 # --------------------------------------------------------------------------------------------------
-# The keys of many documents are found by hash, and not each compared with all the others.
+# The keys of many documents are looked up by hash, not compared pairwise.
 
 ROWS = 60
 compared: Counter[str] = Counter()

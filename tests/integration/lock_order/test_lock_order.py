@@ -208,7 +208,7 @@ def test_of_what_one_statement_has_locked_the_last_in_the_order_counts(session: 
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock_order that means nothing is refused when the session is made.
+# A meaningless lock_order is rejected when the session is created.
 
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "not mapped": ([Order, int], TypeError, "mapped class.*int"),

@@ -138,7 +138,7 @@ def test_33_000_keys(engine: sa.Engine, session: Session) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A set of more rows than one statement takes keys: the same rows, in the same order, all locked.
+# A set with more rows than one statement takes keys: same rows, same order, all locked.
 
 _LIMIT = 6
 _NO_LEASE = 2  # a contract that is not a lease

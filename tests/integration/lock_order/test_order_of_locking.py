@@ -159,7 +159,7 @@ def test_missing_ones_lock_nothing(
 
 
 # --------------------------------------------------------------------------------------------------
-# Documents that others delete, or replace, while get_entities waits for them.
+# Other transactions delete or replace documents while get_entities() waits for them.
 
 
 def delete_order(session: LockingSession) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 # --------------------------------------------------------------------------------------------------
-# The settings of a connection, asked of the connection itself.
+# The settings of a connection, as the connection itself reports them.
 
 #: How long the connection waits for a lock, and its other limits on statements.
 _PATIENCE: Mapping[str, str] = {
@@ -74,7 +74,7 @@ def _name_of(bind: sa.Engine | sa.Connection) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# A clock that can be put forward, and the limits of servers, for the tests of hold_limit.
+# A clock that tests can move forward, and server limits, for the tests of hold_limit.
 
 #: Long enough for every step of a test; the tests advance the clock past it.
 LONG = 600

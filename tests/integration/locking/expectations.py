@@ -24,7 +24,7 @@ from tests.support.models import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# The kinds of mapping that a header can have, each with a document to lock and another one.
+# The kinds of header mapping, each with a document to lock and another one.
 
 
 class Kind(NamedTuple):
@@ -65,7 +65,7 @@ KINDS = (
 
 
 # --------------------------------------------------------------------------------------------------
-# Differences between databases that are right: the behaviour expected of each, as data.
+# Legitimate differences between databases: the expected behavior of each, as data.
 #
 # ``@on(TABLE, answer)`` limits a test to the columns of the matrix that give this answer.
 

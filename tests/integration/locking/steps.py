@@ -142,7 +142,7 @@ def recorded(bind: sa.Engine | sa.Connection) -> Iterator[list[str]]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Two actors who each have what the other wants.
+# Two actors who each hold what the other wants.
 
 Session = Actor[LockingSession]
 

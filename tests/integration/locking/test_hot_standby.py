@@ -38,7 +38,7 @@ pytestmark = pytest.mark.databases("postgresql")
 
 
 # --------------------------------------------------------------------------------------------------
-# A streaming standby of the PostgreSQL server that the tests run on.
+# A streaming standby of the tests' PostgreSQL server.
 
 
 class Replication:
@@ -123,7 +123,7 @@ def replication(
 
 
 # --------------------------------------------------------------------------------------------------
-# A streaming standby of PostgreSQL: it refuses every lock, says what to do, and gives snapshots.
+# A streaming standby of PostgreSQL refuses every lock, says what to do, and serves snapshots.
 
 SnapshotRead = LockOptions.SnapshotRead
 
@@ -215,7 +215,7 @@ def test_under_asyncio_too(database: Database, replication: Replication, driver:
 
 
 # --------------------------------------------------------------------------------------------------
-# A snapshot on a standby that is in the way of what the primary sends: SnapshotConflict.
+# A snapshot on a standby conflicts with changes from the primary: SnapshotConflict.
 
 _SNAPSHOTS = (
     "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' "
@@ -344,7 +344,7 @@ def test_under_asyncio_too_conflict(
 
 
 # --------------------------------------------------------------------------------------------------
-# get_document on a hot standby of PostgreSQL: of one moment, while the primary's writes come in.
+# get_document() on a PostgreSQL hot standby reads one moment while writes arrive from the primary.
 
 
 def document(session: LockingSession, lock: LockOptions = SnapshotRead) -> Seen:

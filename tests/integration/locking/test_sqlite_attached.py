@@ -186,7 +186,7 @@ def test_a_claim_of_it_is_refused(attaching: Callable[..., LockingSession], book
 
 
 # --------------------------------------------------------------------------------------------------
-# A class that is mapped on a view of SQLite is locked, also in a transaction that has begun.
+# A class mapped to a SQLite view can be locked, also in a transaction that has begun.
 
 FOR_UPDATE = LockOptions.ForUpdate
 

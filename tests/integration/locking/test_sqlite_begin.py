@@ -177,7 +177,7 @@ def test_transactions_by_pep_249(
 
 
 # --------------------------------------------------------------------------------------------------
-# SQLite with one connection for all sessions: a lock would be everybody's.
+# SQLite with one connection for all sessions: every session would own every lock.
 
 LOCKS_SHARED_CONNECTION = [ForUpdate, LockOptions.SharedRead, LockOptions.SnapshotRead]
 

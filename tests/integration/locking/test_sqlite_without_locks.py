@@ -181,7 +181,7 @@ def test_it_is_refused_by_asyncio(documents: Database) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# SQLite, a file that is opened read-only: BEGIN IMMEDIATE may succeed there, and locks nothing.
+# A SQLite file opened read-only: BEGIN IMMEDIATE can succeed there, and locks nothing.
 
 FOR_UPDATE = sa.select(Order.id).with_for_update()
 LOCKS: dict[str, Callable[[LockingSession], Any]] = {

@@ -32,7 +32,7 @@ from tests.support.databases import Database, new_sqlite_file
 from tests.support.waits import wait_until, wait_until_blocked
 
 # --------------------------------------------------------------------------------------------------
-# Two sessions that meet at documents: one changes them while the other waits for the lock.
+# Two sessions meet at a document: one changes it while the other waits for the lock.
 
 ForUpdate = LockOptions.ForUpdate
 

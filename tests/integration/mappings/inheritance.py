@@ -23,7 +23,7 @@ from tests.integration.mappings.mapped_document import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# Documents whose rows are of a subclass: what the subclass adds to the header.
+# Documents whose rows belong to a subclass: what the subclass adds to the header.
 
 
 class Loading(NamedTuple):
@@ -115,7 +115,7 @@ MAPPINGS_SINGLE_TABLE = [
 
 
 # --------------------------------------------------------------------------------------------------
-# Joined inheritance: a row of the header is made of several rows.
+# Joined inheritance: several rows make up one header.
 
 
 def _mapped_joined(loading: Loading, position: int) -> Iterator[MappedDocument]:
@@ -164,7 +164,7 @@ MAPPINGS_JOINED = [
 # --------------------------------------------------------------------------------------------------
 # Concrete inheritance: every class has its own table.
 #
-# ``polymorphic_load`` does not exist here: SQLAlchemy refuses it.
+# ``polymorphic_load`` does not apply here: SQLAlchemy rejects it.
 
 
 def _plain() -> Iterator[MappedDocument]:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import MappedColumn, column_property, mapped_column
 from sqlalchemy.orm.interfaces import ORMOption
 
 # --------------------------------------------------------------------------------------------------
-# A document of some mapping: how a program makes, reads and changes it.
+# A document of some mapping: how a program creates, reads and changes it.
 
 OWNED = "all, delete-orphan"
 
@@ -203,7 +203,7 @@ PLAIN = _Plain(name="plain", header=PlainHeader, line=PlainLine)
 
 
 # --------------------------------------------------------------------------------------------------
-# Columns and classes that many models have.
+# Columns and classes that many models share.
 
 
 def key(*arguments: Any) -> MappedColumn[int]:
@@ -238,7 +238,7 @@ def header_class(base: Any, table: str, **attributes: Any) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------
-# The changes that another session makes while a lock is waited for, and the one under the lock.
+# The changes that another session makes during a lock wait, and the change under the lock.
 
 #: The details of the document with the waiter, and of another document.
 FIRST, SECOND = (10, 20, 40), (100, 200)

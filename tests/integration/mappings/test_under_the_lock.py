@@ -63,7 +63,7 @@ def meet_in(
 
 
 # --------------------------------------------------------------------------------------------------
-# Under a lock that was waited for, header and details add up, and the commit loses nothing.
+# Under a lock that had to wait, header and details add up, and the commit loses nothing.
 #
 # Generated from every mapping of this folder, every way to lock, and every change that another
 # session makes meanwhile. ``make test`` runs every pair of a mapping and a way on some of the

@@ -12,7 +12,7 @@ from sa_doclock import LockingSession, LockNotSupported, LockOptions, claim_each
 from tests.integration.mappings.mapped_document import MappedDocument
 
 # --------------------------------------------------------------------------------------------------
-# The ways to lock a document and to work on it.
+# Ways to lock a document and to work on it.
 
 Work = Callable[[LockingSession, list[Any]], None]
 """Is given the session that holds the locks, and the headers in the order of their keys."""
@@ -139,7 +139,7 @@ WAYS: list[Way] = [
 
 
 # --------------------------------------------------------------------------------------------------
-# The combinations that the library refuses, and those that fail by a defect that is known.
+# Combinations that the library refuses, and those that fail because of a known defect.
 
 
 class Refused(NamedTuple):

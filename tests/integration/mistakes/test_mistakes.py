@@ -36,7 +36,7 @@ from tests.support.databases import Database
 from tests.support.waits import wait_until_blocked
 
 # --------------------------------------------------------------------------------------------------
-# A declared order with lines, and a document that comes before it in the order of locking.
+# A declared order with lines, and a document that precedes it in lock order.
 
 
 class Base(DeclarativeBase):
@@ -85,7 +85,7 @@ def fill(connection: sa.Connection) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Each mistake, with plain sessions and with locking ones.
+# Each mistake, in plain sessions and in locking sessions.
 
 Found = tuple[int, list[int]]
 
@@ -304,7 +304,7 @@ def test_a_savepoint_takes_the_lock_along(
 
 
 # --------------------------------------------------------------------------------------------------
-# Values that were read before the lock are used after it.
+# Values read before the lock are used after it.
 
 LOCK = sa.select(Order).where(Order.id == 1).with_for_update(of=Order)
 

@@ -21,7 +21,7 @@ from tests.support.databases import Database
 from tests.support.models import Order
 
 # --------------------------------------------------------------------------------------------------
-# An account of the server that may read and write the tables, and ask for nothing.
+# A server account that can read and write the tables, but has no monitoring privileges.
 
 _NAME = "doclock_poor"
 _MAKE = {
@@ -59,10 +59,10 @@ def account(database: Database) -> Iterator[sa.URL]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The actions of the tests of this folder, and the connections that are made beside a pool.
+# The actions of this folder's tests, and the connections that they open outside a pool.
 
 # --------------------------------------------------------------------------------------------------
-# The connections that are made beside a pool, to ask about the server.
+# The connections, opened outside a pool, that query the server.
 
 
 def queries_of(engine: sa.Engine) -> SharedQueries[object, object]:
@@ -99,7 +99,7 @@ def side_connections(engine: sa.Engine, asking: int) -> Iterator[list[str]]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The actions of the tests of this folder, in their words.
+# The actions of this folder's tests, as the tests name them.
 
 T = TypeVar("T")
 

@@ -215,9 +215,9 @@ def test_who_keeps_others_out_of_a_table_without_a_lock_of_innodb_is_reported(
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock that was taken inside of a savepoint is held by the connection all the same.
+# A lock taken inside a savepoint is held by the connection all the same.
 #
-# PostgreSQL gives each savepoint a transaction number of its own, and forgets whose it was when the
+# PostgreSQL gives each savepoint its own transaction number, and forgets the owner when the
 # savepoint is released.
 
 
@@ -285,7 +285,7 @@ def test_an_update_in_a_savepoint_behind_a_lock_is_reported(
 
 
 # --------------------------------------------------------------------------------------------------
-# The blockers of several rows, or of any, are named, and the session itself is not.
+# The error names those who block any of several rows, but not the session itself.
 
 
 @ON_SERVERS
@@ -342,9 +342,9 @@ def test_the_session_itself_is_not_reported(
 
 
 # --------------------------------------------------------------------------------------------------
-# The holders of a row and its waiters on SQL Server: by table, and never for certain.
+# Holders and waiters of a row on SQL Server: reported by table, and never as certain.
 #
-# The twins for other servers are in the files beside this one.
+# The equivalent tests for other servers are in the neighboring files.
 
 
 @pytest.mark.databases("mssql")

@@ -325,7 +325,7 @@ def test_a_prepared_transaction_is_reported_as_connection_0(
 
 
 # --------------------------------------------------------------------------------------------------
-# The privileges that an account needs to see who waits, and that no more are needed.
+# The privileges that an account needs to see who waits; no others are required.
 
 NEEDED = {"mysql": "SELECT ON performance_schema.*", "mariadb": "PROCESS ON *.*"}
 

@@ -196,7 +196,7 @@ def test_an_account_that_may_not_know_gets_the_error_and_less(
 
 
 # --------------------------------------------------------------------------------------------------
-# Asked is the server that has refused, whichever the session would have chosen by itself.
+# The session asks the server that refused, whichever one it would have chosen by itself.
 
 NoWait = LockOptions.ForUpdate | LockOptions.NoWait
 
@@ -237,7 +237,7 @@ def test_of_a_set_that_is_bound_elsewhere(
 
 
 # --------------------------------------------------------------------------------------------------
-# Many that give up at once: one connection asks for all of them, and its answer is shared.
+# Many waiters give up at once: one connection asks for all of them and shares its answer.
 
 MANY = 40
 ALL_OF_THEM = {"pool_size": MANY, "max_overflow": 0}

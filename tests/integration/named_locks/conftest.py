@@ -13,7 +13,7 @@ from tests.support.databases import Database
 from tests.support.waits import _write_lock_is_taken, wait_until
 
 # --------------------------------------------------------------------------------------------------
-# The key of these tests, what is done with it, and how a server is asked for it.
+# The key of these tests, the actions on it, and how to ask a server for it.
 
 KEY = "user:42"
 Step = Callable[[LockingSession], Any]

@@ -110,7 +110,7 @@ def test_shared_and_exclusive_exclude_each_other(alice: Session, bob: Session) -
 
 
 # --------------------------------------------------------------------------------------------------
-# Two transactions that wait for each other's keys, or for a key and a row.
+# Two transactions wait for each other's keys, or for a key and a row.
 
 Run = Callable[..., list[Any]]
 

@@ -138,7 +138,7 @@ def test_a_name_is_the_same_in_every_release() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Keys that are not the same are not one lock, whatever the server makes of their names.
+# Different keys are different locks, whatever the server does with their names.
 
 LONG = "a document with a very long name, " * 20
 
@@ -196,7 +196,7 @@ def test_the_programs_own_lock_of_that_name_is_another_and_stays(
 
 
 # --------------------------------------------------------------------------------------------------
-# The numbers by which PostgreSQL knows the keys: nobody can choose one, and any program can compute it.
+# PostgreSQL's numbers for keys: no one can choose one, and any program can compute it.
 
 #: Found in seconds by inverting hashtextextended(): a user name can look like that.
 SAME_OLD_NUMBER = "user:mallory[vQJrh,yMWT#"
@@ -321,7 +321,7 @@ def test_without_the_option_an_earlier_version_is_not_excluded(
 
 
 # --------------------------------------------------------------------------------------------------
-# On SQLite a key is the write lock on the file, also in a transaction that has begun by a read.
+# On SQLite a key is the file's write lock, also in a transaction that began with a read.
 
 Session = LockingSession
 

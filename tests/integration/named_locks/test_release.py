@@ -225,7 +225,7 @@ def test_a_lost_connection_has_lost_it(
 
 
 # --------------------------------------------------------------------------------------------------
-# GET_LOCK by itself: each test is a trap that lock_key() avoids.
+# GET_LOCK on its own: each test shows a trap that lock_key() avoids.
 
 TAKE = sa.text("SELECT GET_LOCK(CONCAT(DATABASE(), :name), :seconds)")
 

@@ -157,7 +157,7 @@ def test_a_session_with_several_databases_says_which(engine: sa.Engine, other: S
 
 
 # --------------------------------------------------------------------------------------------------
-# A key that another has: what is reported, and what is left of the transaction.
+# A key that another transaction holds: the error, and the state of the transaction afterwards.
 
 
 @pytest.mark.parametrize("lock_timeout", [0.2, 0.0001, timedelta(milliseconds=100)], ids=str)

@@ -43,7 +43,7 @@ class Promises:
 
 
 # --------------------------------------------------------------------------------------------------
-# on_commit: called in order, after the outermost commit, when the locks are gone.
+# on_commit() runs functions in order after the outermost commit, with the locks released.
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
@@ -226,7 +226,7 @@ def test_what_cannot_be_called_is_refused_at_once(session: Session) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# on_commit: never called for what did not happen.
+# on_commit() does not run functions for work that was not committed.
 
 ENDS: dict[str, Callable[[Session], object]] = {
     "rollback": LockingSession.rollback,

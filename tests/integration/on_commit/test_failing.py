@@ -212,7 +212,7 @@ def test_of_several_interruptions_the_first_comes_out(
 
 
 # --------------------------------------------------------------------------------------------------
-# on_commit: a commit that fails is none, and calls nothing.
+# on_commit() does not run functions when the commit fails.
 
 
 @pytest.mark.read_committed
@@ -370,7 +370,7 @@ def test_nor_one_of_the_transaction_before(session: Session, promises: Promises)
 
 
 # --------------------------------------------------------------------------------------------------
-# A lent Connection that is lost behind a COMMIT: what was committed is, and promises are kept.
+# A lent Connection lost after a COMMIT: the commit stands, and promised functions run.
 
 
 @pytest.mark.databases("mysql", "mariadb")  # there KILL ends a connection midway

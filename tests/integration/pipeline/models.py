@@ -13,13 +13,13 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from tests.support.databases import PIPELINED
 
 # --------------------------------------------------------------------------------------------------
-# Marks for tests whose sessions say themselves whether they are pipelined.
+# Marks for tests whose sessions set pipelining themselves.
 
 ON_POSTGRESQL = [pytest.mark.databases("postgresql"), pytest.mark.not_databases(PIPELINED)]
 
 
 # --------------------------------------------------------------------------------------------------
-# Models whose flush needs its answer: versions, defaults of the server, late constraints.
+# Models whose flush needs an answer: versions, server defaults, deferred constraints.
 
 
 class Base(DeclarativeBase):

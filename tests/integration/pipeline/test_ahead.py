@@ -163,7 +163,7 @@ async def test_under_asyncio_as_well(wire: Wire, engine: sa.Engine) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Parts that cannot be read: an error of their own SELECT, not of the lock that they came with.
+# Unreadable parts: their own SELECT fails, not the lock that traveled with it.
 
 
 @both
@@ -216,7 +216,7 @@ def test_the_lock_that_is_lost_with_a_read_nobody_asks_for_is_not_passed_over(
 
 
 # --------------------------------------------------------------------------------------------------
-# An UPDATE that does not find its row: StaleDataError, and nothing is committed.
+# An UPDATE that does not find its row raises StaleDataError, and nothing is committed.
 
 
 def versions_of(elsewhere: sa.Engine) -> list[Any]:

@@ -21,7 +21,7 @@ pytestmark = [*ON_POSTGRESQL]
 
 
 # --------------------------------------------------------------------------------------------------
-# A wire that breaks in the midst of what is sent over it.
+# A wire that breaks while data is in transit.
 
 
 class CuttingWire(Wire):
@@ -64,9 +64,9 @@ class CuttingWire(Wire):
 
 
 # --------------------------------------------------------------------------------------------------
-# The connection breaks while statements travel together: all of them happen, or none.
+# The connection breaks while statements travel together: all of them take effect, or none.
 #
-# What was said to be committed is committed; and the session can be used again.
+# A commit that was reported stays committed, and the session remains usable.
 
 ForUpdate = LockOptions.ForUpdate
 SHARES = [eighth / 8 for eighth in range(9)]

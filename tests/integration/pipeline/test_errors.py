@@ -236,7 +236,7 @@ def test_who_raises_in_the_flush_undoes_it(
 
 
 # --------------------------------------------------------------------------------------------------
-# A statement of many rows in a session with a hold_limit: all is as without one.
+# A statement for many rows in a session with a hold_limit behaves as it does without one.
 
 LIMITS = pytest.mark.parametrize("hold_limit", [None, 600])
 BOTH = [{"id": -1, "value": 1}, {"id": -2, "value": 2}]

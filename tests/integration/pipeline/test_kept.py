@@ -170,7 +170,7 @@ def test_a_commit_is_refused_behind_a_lock_that_has_failed(
 
 
 # --------------------------------------------------------------------------------------------------
-# COPY, stream() and server cursors, past SQLAlchemy, find what the last flush has written.
+# COPY, stream() and server cursors outside SQLAlchemy see what the last flush wrote.
 
 NUMBER = "SELECT number FROM pl_note WHERE id = 1"
 

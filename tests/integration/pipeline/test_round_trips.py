@@ -176,7 +176,7 @@ def test_a_psycopg_whose_pipeline_has_no_queue_begins_by_itself() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# gate.run() in pipelined sessions: whose error is whose, and what a function costs.
+# gate.run() in pipelined sessions: which error belongs to whom, and the cost of a function.
 
 Function = Callable[[LockingSession, Bill], int]
 Outcome = int | BaseException

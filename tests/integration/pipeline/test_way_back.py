@@ -170,7 +170,7 @@ async def test_under_asyncio_as_well(engine: sa.Engine, elsewhere: sa.Engine) ->
 
 
 # --------------------------------------------------------------------------------------------------
-# A Connection that the program has given to the session, in whatever way, commits by itself.
+# A lent Connection commits by itself, however the program passed it to the session.
 
 
 def by_bind(lent: sa.Connection) -> LockingSession:
@@ -255,7 +255,7 @@ def test_who_lent_it_gets_the_counts_of_his_own_writes(
 
 
 # --------------------------------------------------------------------------------------------------
-# A pipeline ends with Sync: the server's clock of an idle transaction runs from there on.
+# A pipeline ends with Sync: the server's idle-transaction timer starts there.
 
 Sent = list[str]
 

@@ -68,13 +68,13 @@ def connect(
 
 
 # --------------------------------------------------------------------------------------------------
-# A connection goes back to its pool without a transaction and without a lock, at a known number of round trips.
+# A connection returns to its pool without a transaction or a lock, in a known number of round trips.
 
 ForUpdate = LockOptions.ForUpdate
 
 
 # --------------------------------------------------------------------------------------------------
-# Whatever was done with it, a connection goes back without a transaction and without a lock.
+# Whatever used a connection, it returns without a transaction or a lock.
 
 Session = LockingSession
 _CHANGE = "UPDATE lk_order SET total = 99 WHERE id = 1"

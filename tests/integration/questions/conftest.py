@@ -77,7 +77,7 @@ def account_for_pg8000(database: Database) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Each test runs on each driver of each database that the library asks something.
+# Each test runs on each driver of each database that the library queries.
 
 T = TypeVar("T")
 Run = Callable[..., Any]

@@ -138,7 +138,7 @@ def test_a_lock_that_finds_one_later_is_followed_as_any_other(run: Run) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Tools that ask the server by themselves, while the program is in a transaction of the same engine.
+# Tools that query the server while the program has a transaction on the same engine.
 
 RENAMED = sa.update(Customer).where(Customer.id == 1).values(name="Zoe")
 Tool = Callable[[sa.Engine, sa.Connection], object]

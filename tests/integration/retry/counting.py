@@ -14,7 +14,7 @@ from tests.support.actors import PATIENCE, Actor
 from tests.support.models import Customer, Order
 
 # --------------------------------------------------------------------------------------------------
-# Functions for run_transaction that count their runs.
+# Functions for run_transaction() that count their runs.
 
 Session = LockingSession
 Test = TypeVar("Test", bound=Callable[..., Any])
@@ -66,11 +66,11 @@ def deadlocks(number: int) -> list[DeadlockDetected]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Two transactions that certainly meet in a deadlock, and certainly not when one runs again.
+# Two transactions that reliably deadlock, and that do not deadlock again on a retry.
 #
-# In its first run each takes a row, waits until the other has taken its own, and asks for the
-# other's.  Which of them the server ends is all the same: both are run by run_transaction.  That
-# one runs again when the other is done: PostgreSQL would let it overtake who waits for its row.
+# On its first run, each locks a row, waits until the other has locked its own, then asks for the
+# other's row.  The server can end either one, because run_transaction() runs both.  The victim
+# runs again after the other ends: PostgreSQL would let it overtake one that waits for its row.
 
 T = TypeVar("T")
 Take = Callable[[Session, int], Any]

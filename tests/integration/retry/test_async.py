@@ -280,7 +280,7 @@ async def test_a_statement_whose_cached_plan_has_changed(url: sa.URL) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A task that is cancelled in a transaction: it comes out at once, and leaves nothing behind.
+# A task cancelled in a transaction stops at once, and leaves nothing behind.
 
 FOR_UPDATE = LockOptions.ForUpdate
 

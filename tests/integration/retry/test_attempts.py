@@ -194,7 +194,7 @@ def test_an_error_of_the_factory_comes_out_in_any_attempt(session_factory: Facto
 
 
 # --------------------------------------------------------------------------------------------------
-# The waits: a random part of a time that doubles up to a limit.  Nobody sleeps here.
+# The waits: a random part of a time that doubles up to a limit.  The tests do not sleep.
 
 factory = sessionmaker(class_=LockingSession)  # no statement is sent, so no database is needed
 
@@ -254,7 +254,7 @@ def test_many_attempts_do_not_overflow(naps: list[float]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The log has each attempt that failed, with its document.
+# The log records each failed attempt, with its document.
 
 FIELDS = ("document", "lock", "waited", "held", "outcome", "attempt", "attempts")
 

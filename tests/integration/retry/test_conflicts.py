@@ -206,7 +206,7 @@ def test_a_table_that_is_altered_meanwhile(make_engine: MakeEngine) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The COMMIT itself fails: repeated, unless another database may have committed already.
+# A failed COMMIT is retried, unless another database might already have committed.
 
 TOTAL = sa.select(Order.total).where(Order.id == 1)
 
@@ -301,7 +301,7 @@ def test_one_of_the_commit_where_one_can(two_databases: Factory) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Whatever statement the server makes the victim of a deadlock: the whole function runs again.
+# Whichever statement the server picks as deadlock victim, the whole function runs again.
 
 Player = Actor[LockingSession]
 

@@ -225,7 +225,7 @@ async def test_a_coroutine_function_is_repeated_too() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Wrong arguments are refused before anything is sent, by a sentence that names the argument.
+# Wrong arguments fail before anything is sent, with an error that names the argument.
 
 
 async def asynchronous(_: Any) -> int:

@@ -216,7 +216,7 @@ def test_a_factory_whose_sessions_are_lent_one_connection_of_several(
 
 
 # --------------------------------------------------------------------------------------------------
-# A function that swallows the deadlock and continues: nothing of that is ever in the database.
+# A function swallows the deadlock and continues: none of its work reaches the database.
 
 Player = Actor[LockingSession]
 

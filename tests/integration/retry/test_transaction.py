@@ -142,7 +142,7 @@ def test_an_entity_that_it_returns_is_detached_and_expired(session_factory: Fact
 
 
 # --------------------------------------------------------------------------------------------------
-# A Connection that was lent is in somebody else's transaction, however the session came to it.
+# A lent Connection is in someone else's transaction, however the session received it.
 
 Make = Callable[..., LockingSession]
 TABLE: Any = Customer.__table__
@@ -271,7 +271,7 @@ def test_outside_of_run_transaction_it_may_be_lent(lent: sa.Connection) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Functions of on_commit() run once for the attempt that is committed, never for another.
+# on_commit() functions run once for the attempt that commits, never for another.
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ def test_a_real_conflict_that_is_retried(
 
 
 # --------------------------------------------------------------------------------------------------
-# instrument() and uninstrument(): once, twice, in the midst, and without OpenTelemetry.
+# instrument() and uninstrument(): once, twice, in mid-use, and without OpenTelemetry.
 
 EVENTS = ("before_lock", "after_lock", "lock_failed", "locks_released", "transaction_retried")
 

@@ -238,7 +238,7 @@ def test_a_call_in_which_the_program_clears_the_info_of_its_session(
 
 
 # --------------------------------------------------------------------------------------------------
-# OpenTelemetry's conventions for databases: attributes of spans, their kind, a gauge of held locks.
+# OpenTelemetry's database conventions: span attributes, span kind, a gauge of held locks.
 
 SYSTEMS = {"mssql": "microsoft.sql_server"}
 

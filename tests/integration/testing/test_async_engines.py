@@ -219,9 +219,9 @@ def test_a_connection_that_fails_lets_the_other_function_connect(
 
 
 # --------------------------------------------------------------------------------------------------
-# The end of sessions that a test has left, from another thread and after their event loop.
+# Sessions that a test left open are closed from another thread, after their event loop ended.
 #
-# tests/unit/test_pytest_plugin_leaks.py has the option ``--doclock-leaks``.
+# tests/unit/test_pytest_plugin_leaks.py tests the option ``--doclock-leaks``.
 
 __all__ = ["new_engines"]
 Lock = Callable[[], None]

@@ -31,7 +31,7 @@ from tests.support.models import Customer, Line, Order
 pytestmark = pytest.mark.read_committed
 
 # --------------------------------------------------------------------------------------------------
-# Eleven pairs of functions that go wrong in some orders of their statements, each with its cure.
+# Eleven pairs of functions that fail in some statement orders, each with its fix.
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Elsewhere = Callable[..., list[Any]]

@@ -207,7 +207,7 @@ RIGHT: tuple[Endpoint, ...] = (
 
 
 # --------------------------------------------------------------------------------------------------
-# two_at_once() finds the lost update of each wrong endpoint, and none in the right ones.
+# two_at_once() finds the lost update in each wrong endpoint, and none in the correct ones.
 
 Elsewhere = Callable[..., list[Any]]
 BOTH = 50  # 30, and ten from each

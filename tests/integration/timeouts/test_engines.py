@@ -30,7 +30,7 @@ from tests.support.models import Clause, Contract, Lease, Order
 from tests.support.poolers import skip_server_cursor
 
 # --------------------------------------------------------------------------------------------------
-# The limits of an AsyncLockingSession are those of LockingSession, awaited.
+# AsyncLockingSession has the same limits as LockingSession, awaited.
 
 ForUpdate = LockOptions.ForUpdate
 Session = AsyncLockingSession
@@ -137,7 +137,7 @@ async def test_what_is_not_supported_is_reported_with_a_limit_as_without(
 
 
 # --------------------------------------------------------------------------------------------------
-# Limits in a session of two engines, and in one that has joined a Connection's transaction.
+# Limits in a session with two engines, and in one that joined a Connection's transaction.
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_a_lent_connection_whose_transaction_the_session_joins(
 
 
 # --------------------------------------------------------------------------------------------------
-# A connection that was lost before a lock with a limit: SQLAlchemy's error, not the driver's.
+# A connection lost before a lock with a limit raises SQLAlchemy's error, not the driver's.
 
 KILL = {
     "postgresql": "SELECT pg_terminate_backend({}, 10000)",  # returns when it is gone
@@ -254,7 +254,7 @@ def test_nor_is_one_of_the_network_the_drivers(
 
 
 # --------------------------------------------------------------------------------------------------
-# An engine whose statements are streamed all the same waits no longer, and locks all rows.
+# A lock on an engine that streams every statement waits no longer, and locks all rows.
 
 
 @pytest.fixture

@@ -294,7 +294,7 @@ def test_the_users_own_limit_is_distinguished_from_ours(
 
 
 # --------------------------------------------------------------------------------------------------
-# PostgreSQL: a lock_timeout that the caller has set for the transaction is there again after.
+# PostgreSQL: a lock restores the lock_timeout that the caller set for the transaction.
 
 Session = LockingSession
 

@@ -104,7 +104,7 @@ def test_the_last_try_has_time_on_a_busy_server(
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock_timeout that is longer than the server's own limit for locks: it keeps waiting.
+# A lock_timeout longer than the server's own lock limit: the lock keeps waiting.
 
 Session = LockingSession
 Dave = Callable[..., Actor[Session]]
@@ -249,7 +249,7 @@ def test_the_limit_of_the_statement_takes_the_place_of_the_servers(
 
 
 # --------------------------------------------------------------------------------------------------
-# An optimizer hint of the program on MySQL leaves the lock timeout in force.
+# The program's optimizer hint on MySQL leaves the lock timeout in force.
 
 # ER_QUERY_TIMEOUT, or ER_LOCK_NOWAIT of the try after it; innodb_lock_wait_timeout gives 1205.
 _BY_OUR_LIMIT = {3024, 3572}
@@ -276,7 +276,7 @@ def test_a_set_with_hints_waits_no_longer(
 
 
 # --------------------------------------------------------------------------------------------------
-# A limit keeps no statement of the caller alive, and makes none anew that is there already.
+# A limit does not keep the caller's statement alive, and does not rebuild an existing one.
 
 
 def lock_by_set(session: Session, number: int) -> weakref.ref[Any]:

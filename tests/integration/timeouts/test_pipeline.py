@@ -180,9 +180,9 @@ def test_a_transaction_that_has_ended_in_that_pipeline_is_begun_anew(
 
 
 # --------------------------------------------------------------------------------------------------
-# PostgreSQL by psycopg: a lock_timeout costs no round trip, and is not put back at the price of one.
+# PostgreSQL with psycopg: setting a lock_timeout, or restoring it, does not cost a round trip.
 #
-# Where the transaction has not begun it saves one: BEGIN travels with the limit.
+# If the transaction has not begun, it saves one: BEGIN travels with the limit.
 
 each_way = pytest.mark.parametrize("name", [name for name in WAYS if name != "locked"])
 

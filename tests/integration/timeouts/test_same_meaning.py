@@ -119,7 +119,7 @@ def test_nobody_is_waited_for_who_holds_another_document(session: Session, other
 
 
 # --------------------------------------------------------------------------------------------------
-# LockingSession(lock_timeout=...): for every lock that may have to wait and says nothing itself.
+# LockingSession(lock_timeout=...) applies to every lock that can wait and sets no limit itself.
 
 
 @pytest.fixture

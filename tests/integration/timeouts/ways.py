@@ -16,7 +16,7 @@ from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.support.models import Lease, Order
 
 # --------------------------------------------------------------------------------------------------
-# Every way to ask for order 1, and how to find out that it was not waited for as long as that.
+# Every way to ask for order 1, and a check that it gives up in time.
 
 ForUpdate = LockOptions.ForUpdate
 Way = Callable[..., Any]
@@ -87,7 +87,7 @@ def in_savepoint(session: LockingSession) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------
-# Counts how often a client has to wait for its PostgreSQL server before it can go on.
+# Counts how often a client waits for its PostgreSQL server before it can continue.
 
 
 class Wire:

@@ -212,7 +212,7 @@ def test_a_class_without_a_version_cannot_be_declared_so() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A part that its relationship tells by a discriminator: others have their rows in its table.
+# A part that its relationship selects by a discriminator: its table also holds other rows.
 
 Action = Callable[[LockingSession], None]
 
@@ -299,7 +299,7 @@ def test_what_a_collation_may_take_for_the_same_is_a_part(
 
 
 # --------------------------------------------------------------------------------------------------
-# A row that becomes one of another class raises the versions of the document that it leaves, and of its new one.
+# A row that changes class raises the versions of its old document and of its new one.
 
 
 @pytest.fixture

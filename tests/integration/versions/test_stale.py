@@ -120,7 +120,7 @@ def test_a_class_without_a_version_is_refused_before_anything_is_sent(
 
 
 # --------------------------------------------------------------------------------------------------
-# A with_for_update() of a versioned class: get() compares, as SQLAlchemy has it; a select is fresh.
+# A with_for_update() of a versioned class: get() compares, as in SQLAlchemy; a select is fresh.
 
 
 @pytest.fixture

@@ -287,7 +287,7 @@ def test_a_loaded_version_needs_no_query(
 
 
 # --------------------------------------------------------------------------------------------------
-# A statement with a schema_translate_map, or at another engine, raises the version where it writes.
+# A statement with a schema_translate_map, or on another engine, raises the version it writes to.
 
 TENANT = "vs_tenant"
 MAP: dict[str, Any] = {"schema_translate_map": {None: TENANT}}
@@ -361,7 +361,7 @@ def test_a_statement_raises_the_version_in_the_database_that_it_names(
 
 
 # --------------------------------------------------------------------------------------------------
-# A version costs no statement for each row, in no transaction of a session.
+# A version does not cost a statement per row, in any transaction of a session.
 
 LINES = 9
 

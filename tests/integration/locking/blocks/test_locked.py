@@ -132,7 +132,7 @@ def test_a_block_that_commits_by_itself(session: Session, elsewhere: Run) -> Non
 
 
 # --------------------------------------------------------------------------------------------------
-# ``with session.locked(Order, 1) as order`` inside of something that ends it all.
+# ``with session.locked(Order, 1) as order`` inside a block that ends the transaction.
 
 
 def test_no_row_in_a_callers_transaction(session: Session, elsewhere: Run) -> None:
@@ -242,7 +242,7 @@ def test_an_upgrade_in_an_inner_block_is_refused(session: Session) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A block whose own lock has ended inside saves nothing that was changed after that.
+# A block whose lock ended inside it does not save later changes.
 
 Step = Callable[[Session, Order], object]
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.quick
 
 
 # --------------------------------------------------------------------------------------------------
-# Each way to release a lock lets the next one in.
+# Each way to release a lock lets the next waiter in.
 
 Session = Actor[LockingSession]
 End = Callable[[LockingSession], object]
@@ -153,7 +153,7 @@ def test_a_waiter_whose_connection_is_lost_holds_nothing(
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock that a listener asks for while its session is taking another one is refused.
+# A listener that asks for a lock while its session takes another one is refused.
 
 ForUpdate = LockOptions.ForUpdate
 Lock = Callable[[LockingSession], Any]
@@ -252,7 +252,7 @@ def test_another_session_may_lock_meanwhile(session: LockingSession, other: Lock
 
 
 # --------------------------------------------------------------------------------------------------
-# A LockingScopedSession takes the locks of its session, one session for each scope.
+# A LockingScopedSession takes locks through its session, one session for each scope.
 
 FOR_UPDATE = LockOptions.ForUpdate
 NO_WAIT = LockOptions.ForUpdate | LockOptions.NoWait
@@ -321,7 +321,7 @@ def test_the_end_of_the_scope_releases_the_locks(
 
 
 # --------------------------------------------------------------------------------------------------
-# Workers that share out the rows of a table by SkipLocked: each row comes to one of them.
+# Workers that share the rows of a table with SkipLocked: each row goes to one worker.
 
 WORKERS, ROWS = 4, range(3, 43)
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.quick
 
 
 # --------------------------------------------------------------------------------------------------
-# A COMMIT that was never sent has committed nothing, and nobody else commits it.
+# A COMMIT that was never sent commits nothing, and no one else commits the work.
 
 ForUpdate = LockOptions.ForUpdate
 
@@ -123,7 +123,7 @@ def test_a_listener_that_fails_behind_the_commit_undoes_nothing(engine_not_sent:
 
 
 # --------------------------------------------------------------------------------------------------
-# A lender's COMMIT that a failed lock makes impossible: what was written is rolled back.
+# A failed lock blocks the COMMIT of a lent connection: the written rows are rolled back.
 
 NOW = LockOptions.ForUpdate | LockOptions.NoWait
 NAMES = sa.select(Customer.name).order_by(Customer.id)
@@ -183,7 +183,7 @@ def test_when_the_lender_goes_on_with_it(engine_refused: sa.Engine, holder: Lock
 
 
 # --------------------------------------------------------------------------------------------------
-# An error in close() or reset() of a session that was lent a Connection, whose transaction stays.
+# An error in close() or reset() of a session on a lent Connection: the transaction stays open.
 
 
 class MistakeError(Exception):
@@ -220,7 +220,7 @@ def test_what_the_lender_has_written_stays(
 
 
 # --------------------------------------------------------------------------------------------------
-# A flush that fails has rolled back: nothing is held any more, and nothing says otherwise.
+# A failed flush rolls back: no lock is held, and nothing reports one.
 
 Session = LockingSession
 

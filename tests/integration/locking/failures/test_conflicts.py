@@ -182,9 +182,9 @@ def test_a_flush_that_waits_too_long(
 
 
 # --------------------------------------------------------------------------------------------------
-# An error of the program's own in a statement: it comes out, and no lock is lost with it.
+# The program's own error in a statement reaches the caller, and no lock is lost with it.
 #
-# A text that the database's character set does not have is such an error, which a driver meets before
+# Text outside the database's character set is such an error: a driver raises it before
 # it sends anything.
 
 ForUpdate = LockOptions.ForUpdate
@@ -253,7 +253,7 @@ def test_a_listener_that_has_invalidated_the_connection(engine: sa.Engine) -> No
 
 
 # --------------------------------------------------------------------------------------------------
-# Errors that are not about the document that is held.
+# Errors that do not concern the held document.
 
 LIMIT = {"postgresql": "SET LOCAL lock_timeout = '50ms'", "mssql": "SET LOCK_TIMEOUT 50"}
 LIMIT_ELSEWHERE = "SET SESSION innodb_lock_wait_timeout = 1"

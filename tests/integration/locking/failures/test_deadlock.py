@@ -193,7 +193,7 @@ def test_innodb_has_undone_the_rest_as_well(alice: Session, bob: Session, elsewh
 
 
 # --------------------------------------------------------------------------------------------------
-# Deadlocks that no lock call meets: a flush, a statement of the user's.
+# Deadlocks outside lock calls: in a flush, or in the program's own statement.
 
 
 @ENDS_CONNECTION

@@ -171,7 +171,7 @@ def test_a_misuse_leaves_the_transaction_as_it_was(session: Session) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock that failed inside of a savepoint: its rollback is enough, and the rest continues.
+# A lock that failed inside a savepoint: rolling back the savepoint is enough, and work continues.
 
 NAME = sa.select(Customer.name).where(Customer.id == 1)
 

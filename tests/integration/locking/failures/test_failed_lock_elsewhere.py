@@ -22,7 +22,7 @@ NoWait = LockOptions.NoWait
 
 
 # --------------------------------------------------------------------------------------------------
-# A session with two databases: a lock that fails at the one stops the work at the other too.
+# A session with two databases: a failed lock on one stops the work on the other too.
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
@@ -119,7 +119,7 @@ def test_an_abort_that_was_undone_is_none_of_another_database(
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock that fails in a listener of the last flush: the commit is refused, and nothing stays open.
+# A failed lock in a listener of the last flush: the commit is refused, and nothing stays open.
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
@@ -154,9 +154,9 @@ def test_the_connection_goes_back_without_its_transaction(
 
 
 # --------------------------------------------------------------------------------------------------
-# A listener of the program that raises: its own error comes out, and the session continues or refuses.
+# A listener of the program raises: its error reaches the caller, and the session continues or refuses.
 #
-# Each event is one row; the listener raises at its first call, then at its second, and so on.
+# Each event is one row. The listener raises at its first call, then at its second, and so on.
 
 
 class Mistake(Exception):

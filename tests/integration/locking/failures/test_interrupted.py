@@ -32,7 +32,7 @@ from tests.support.rows import rows
 from tests.support.tracing import CtrlC
 
 # --------------------------------------------------------------------------------------------------
-# A statement that is interrupted: its connection is given up, and so is the lock, at once.
+# An interrupted statement: the session drops its connection, and so the lock, at once.
 
 ForUpdate = LockOptions.ForUpdate
 
@@ -100,7 +100,7 @@ def test_the_listener_of_a_lock_does_nothing_after_an_interruption(
 
 
 # --------------------------------------------------------------------------------------------------
-# An interruption that the driver turns into its own error: the connection is given up.
+# The driver turns an interruption into its own error: the session drops the connection.
 
 STATEMENT = sa.select(sa.literal(1).label("interrupted"))
 
@@ -159,9 +159,9 @@ def test_an_error_while_the_caller_handles_one_stays_an_error(
 
 
 # --------------------------------------------------------------------------------------------------
-# A connection whose answer was not read is lost, with its locks, on each driver.
+# A connection with an unread answer is lost with its locks, on each driver.
 #
-# SQLAlchemy goes by the driver's word, or by the text of its error, and does not know each of them.
+# SQLAlchemy relies on the driver's word or its error text, and does not recognize every one.
 
 Use = Callable[[LockingSession], object]
 

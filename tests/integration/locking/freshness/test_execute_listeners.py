@@ -246,7 +246,7 @@ def test_a_listener_that_tries_again_has_the_lock(
 
 
 # --------------------------------------------------------------------------------------------------
-# A do_orm_execute listener of the program takes a lock, before a statement that takes none is sent.
+# A do_orm_execute listener takes a lock before a statement without a lock is sent.
 
 Act = Callable[[LockingSession], Any]
 FIRST_ORDER = sa.select(Order).where(Order.id == 1)

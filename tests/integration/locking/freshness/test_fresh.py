@@ -168,7 +168,7 @@ def test_a_deferred_column_that_was_not_loaded_stays_so(session: LockingSession)
 
 
 # --------------------------------------------------------------------------------------------------
-# Details that others change, add, remove or move, while the session knows them as they were.
+# Other sessions change, add, remove or move details that this session has already read.
 
 
 def by_collection(session: LockingSession) -> list[Any]:

@@ -223,7 +223,7 @@ def test_what_a_listener_changes_under_the_lock_is_kept(
 
 
 # --------------------------------------------------------------------------------------------------
-# Objects of another session that a program adds under the lock of their document.
+# A program adds another session's objects under the lock of their document.
 
 
 def _detached(entity: Any, session: LockingSession) -> Any:

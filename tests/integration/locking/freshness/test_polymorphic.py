@@ -133,7 +133,7 @@ def test_every_way_to_read_it_is_a_lock(
 
 
 # --------------------------------------------------------------------------------------------------
-# Joined inheritance: the key is that of a row of another class, whose lock nobody has asked for.
+# Joined inheritance: a key that belongs to a row of another class. Its lock is released.
 
 OTHER = 7
 Session = LockingSession
@@ -195,7 +195,7 @@ def test_the_lock_of_the_root_is_refused_nothing(session: Session) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A row that the session has twice, under two identity tokens, is not locked with one of them old.
+# A row with two identity tokens in a session: the lock leaves neither object stale.
 
 Way = Callable[[LockingSession], Any]
 ONE = sa.select(Order).where(Order.id == 1)
@@ -265,7 +265,7 @@ def test_an_expunged_object_is_no_hindrance(session: LockingSession, way: Way) -
 
 
 # --------------------------------------------------------------------------------------------------
-# A header with a column that is computed from its details: read after the grant, as they are.
+# A header with a column computed from its details: both are read after the lock is granted.
 
 
 class Summed:

@@ -205,7 +205,7 @@ def test_details_of_other_kinds_are_refused(session: Session) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Pending changes that a lock has nothing to do with: neither lost, nor written before it.
+# Pending changes unrelated to a lock: neither lost nor written before it.
 
 
 @pytest.mark.read_committed
@@ -289,7 +289,7 @@ def test_nothing_is_flushed_before_a_set_of_rows_in_two_tables(
 
 
 # --------------------------------------------------------------------------------------------------
-# Nothing is flushed by itself before a lock or a read by key; afterwards it is as before.
+# A lock or a read by key does not autoflush before it; afterwards autoflush works as usual.
 
 
 @pytest.mark.read_committed
@@ -332,7 +332,7 @@ def test_a_lock_that_fails_leaves_autoflush_as_it_was(
 
 
 # --------------------------------------------------------------------------------------------------
-# Nothing is flushed while a lock is recorded, which may have to read the row by its own key.
+# Recording a lock can read the row by its own key: it does not flush.
 
 mapped = registry()
 

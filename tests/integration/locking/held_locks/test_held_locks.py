@@ -190,7 +190,7 @@ def test_a_lock_taken_before_and_again_in_a_savepoint_stays(session: Session) ->
 
 
 # --------------------------------------------------------------------------------------------------
-# held_locks, when the transaction ends in another way than by commit, rollback or close.
+# held_locks after a transaction ends by something other than commit, rollback or close.
 
 KILL: Mapping[str, str] = {
     "postgresql": "SELECT pg_terminate_backend({})",

@@ -20,7 +20,7 @@ from tests.support.models import Lease, Order
 pytestmark = pytest.mark.each_value
 
 # --------------------------------------------------------------------------------------------------
-# A session that nobody has any more is freed at once, as SQLAlchemy's own is.
+# An abandoned session is freed at once, like SQLAlchemy's own.
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
@@ -105,7 +105,7 @@ def test_after_it_was_closed(engine: sa.Engine, name: str, how: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# An interruption between two lines of the ledger: a place that is noted, and nothing is held there.
+# An interruption between two lines of the ledger: a place is noted, but no lock is held there.
 
 
 @pytest.mark.databases("postgresql")

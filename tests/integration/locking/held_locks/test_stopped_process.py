@@ -104,7 +104,7 @@ def test_one_that_is_not_stopped_for_long_commits(documents: Database, elsewhere
 
 
 # --------------------------------------------------------------------------------------------------
-# hold_limit on each version of PostgreSQL, with each driver: a stopped process loses its lock.
+# hold_limit on each PostgreSQL version with each driver: a stopped process loses its lock.
 
 DRIVERS = ("psycopg", "psycopg_async", "psycopg2", "pg8000", "asyncpg")
 _WAITS = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pg_blocking_pids(pid) <> '{}'")

@@ -39,7 +39,7 @@ SHARED = LockOptions.SharedRead
 
 
 # --------------------------------------------------------------------------------------------------
-# ForUpdate: one at a time.
+# ForUpdate: one holder at a time.
 
 Session = Actor[LockingSession]
 
@@ -129,7 +129,7 @@ def test_there_a_dirty_read_is_not_kept_out_and_sees_what_is_not_committed(
 
 
 # --------------------------------------------------------------------------------------------------
-# NoKey: others may insert rows that refer to the locked one; all else is as under ForUpdate.
+# NoKey lets others insert rows that refer to the locked one; otherwise it acts like ForUpdate.
 
 NO_KEY = LockOptions.ForUpdate | LockOptions.NoKey
 
@@ -234,7 +234,7 @@ def test_a_timeout_limits_its_wait(
 
 
 # --------------------------------------------------------------------------------------------------
-# SharedRead: readers side by side, and none of them sees a document in mid-update.
+# SharedRead: readers run side by side, and none of them sees a document in mid-update.
 
 SharedRead = LockOptions.SharedRead
 

@@ -43,7 +43,7 @@ SharedRead, NoWait = LockOptions.SharedRead, LockOptions.NoWait
 
 
 # --------------------------------------------------------------------------------------------------
-# NoWait and lock_timeout: a lock that another holds is given up, and the error says which.
+# NoWait and lock_timeout give up on a held lock, and the error names the limit.
 
 ForUpdate = LockOptions.ForUpdate
 
@@ -154,9 +154,9 @@ def test_the_servers_own_limit_is_reported(
 
 
 # --------------------------------------------------------------------------------------------------
-# The header's own row is locked first: one statement for two tables shows an old second one.
+# The header's row is locked first: one statement for two tables shows stale data from the second.
 #
-# These tests run no code of ours. They are the reason for it, and fail when a server changes.
+# These tests run no library code. They justify the rule, and fail when a server changes.
 
 Session = Actor[LockingSession]
 
@@ -236,10 +236,10 @@ def test_ours_leaves_the_row_of_the_subclass_alone(
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock that was waited for, under a snapshot from before the wait: fresh, or refused.
+# A lock that waited, under a snapshot taken before the wait: fresh, or refused.
 #
-# A header that is fresh over details that are not is what InnoDB's REPEATABLE READ gives when
-# any plain SELECT came before the lock, and PostgreSQL's whenever the other changed details alone.
+# A fresh header over stale details is the result of InnoDB's REPEATABLE READ if any plain
+# SELECT came before the lock, and of PostgreSQL's if the other session changed only details.
 
 Step = Callable[[LockingSession], Any]
 

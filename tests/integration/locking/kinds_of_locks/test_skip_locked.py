@@ -165,7 +165,7 @@ def test_a_table_that_is_locked_is_waited_for_no_longer(
 
 
 # --------------------------------------------------------------------------------------------------
-# A key that comes as text, as from a URL: the database takes "1" for 1, the session does not.
+# A key given as text, as in a URL: the database accepts "1" for 1, the session does not.
 
 Session = LockingSession
 Ask = Callable[[Session], Any]

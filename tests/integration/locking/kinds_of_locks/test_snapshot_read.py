@@ -150,7 +150,7 @@ def test_a_plain_read_before_it_makes_no_difference_on_sqlite(session: LockingSe
 
 
 # --------------------------------------------------------------------------------------------------
-# get_document under SnapshotRead: header and parts of one moment; nobody waits, nothing is written.
+# get_document() under SnapshotRead reads header and parts at one moment, without waits or writes.
 
 ForUpdate = LockOptions.ForUpdate
 Run = Callable[..., list[Any]]

@@ -18,7 +18,7 @@ SharedRead = LockOptions.SharedRead
 
 
 # --------------------------------------------------------------------------------------------------
-# SQLite rolls a whole transaction back by itself, and no error number tells.
+# SQLite rolls back a whole transaction by itself, and no error number says so.
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
@@ -177,7 +177,7 @@ def test_past_sqlalchemy(session: Session, elsewhere: Run) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Statements of MySQL and MariaDB that commit the open transaction by themselves.
+# MySQL and MariaDB statements that implicitly commit the open transaction.
 
 FIRST = (Order, (1,))
 metadata = sa.MetaData()

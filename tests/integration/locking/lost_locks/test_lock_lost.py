@@ -242,10 +242,10 @@ def test_the_servers_own_limit(
 
 
 # --------------------------------------------------------------------------------------------------
-# Savepoints of a session that have ended with the transaction, by a statement of the program.
+# Savepoints of a session that end with the transaction, through a statement of the program.
 #
-# SQLAlchemy stops at the first of them that the server refuses.  The session rolls back all that is
-# left, so that no connection stays out of its pool.
+# SQLAlchemy stops at the first savepoint that the server refuses.  The session rolls back the
+# rest, so that every connection returns to its pool.
 
 Use = Callable[[Session], object]
 

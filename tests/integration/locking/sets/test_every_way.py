@@ -205,7 +205,7 @@ def test_a_plain_session_locks_the_rows_of_with_lock(
 
 
 # --------------------------------------------------------------------------------------------------
-# A set of locked rows is compiled once, whether the program builds its statement anew or keeps it.
+# A set of locked rows is compiled once, whether the program builds its statement again or keeps it.
 
 ForUpdate = LockOptions.ForUpdate
 

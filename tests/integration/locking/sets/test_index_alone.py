@@ -241,9 +241,9 @@ def test_a_row_that_is_got_by_its_key_is_listed(
 
 
 # --------------------------------------------------------------------------------------------------
-# InnoDB locks more rows than PostgreSQL if no index serves the statement; the reason for it.
+# Why InnoDB locks more rows than PostgreSQL if no index serves the statement.
 #
-# The library cannot add an index: these are the facts behind the traps in docs/mysql.md.
+# The library cannot add an index: these facts explain the warnings in docs/mysql.md.
 
 ForUpdate = LockOptions.ForUpdate
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.databases("mssql")
 
 
 # --------------------------------------------------------------------------------------------------
-# The statements of test_plans.py, which SQL Server is asked about its locks and plans by.
+# The statements of test_plans.py, for which SQL Server reports its locks and plans.
 
 #: A table's nonclustered indexes, by the name of the case.  The last covers the key and one more
 #: column, all that a statement reads.
@@ -57,10 +57,10 @@ STATEMENTS: Final = (
 
 
 # --------------------------------------------------------------------------------------------------
-# On SQL Server, the resource that is locked is the header's row in its clustered index.
+# On SQL Server, a lock covers the header's row in its clustered index.
 #
-# Every kind of statement is run on tables with none, one and many nonclustered indexes, small and
-# large, and the server is asked which rows of which index the session has locked.
+# Each kind of statement runs on tables with none, one and many nonclustered indexes, small and
+# large; the server reports which rows of which index the session locked.
 
 FOR_UPDATE = LockOptions.ForUpdate
 SKIP = LockOptions.ForUpdate | LockOptions.SkipLocked

@@ -94,7 +94,7 @@ def test_what_was_joined_is_loaded(session: LockingSession) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# ORDER BY and LIMIT of a set that has waited on PostgreSQL, as its page in the documentation says.
+# ORDER BY and LIMIT of a set that waited on PostgreSQL, as its documentation page describes.
 
 
 @pytest.mark.databases("postgresql")
@@ -136,7 +136,7 @@ def test_limit_counts_in_the_order_of_before_the_wait(
 
 
 # --------------------------------------------------------------------------------------------------
-# SQLAlchemy's own with_for_update() on a set; the reasons why the library refuses or avoids it.
+# SQLAlchemy's own with_for_update() on a set: why the library refuses or avoids it.
 
 REFUSED: Mapping[str, Any] = {
     "DISTINCT": sa.select(Order).distinct(),

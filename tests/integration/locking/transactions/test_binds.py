@@ -200,7 +200,7 @@ def test_a_level_that_the_session_has_chosen_is_respected(session: Session, othe
 
 
 # --------------------------------------------------------------------------------------------------
-# A header whose parts are in another database cannot be locked: each database commits by itself.
+# A header whose parts are in another database cannot be locked: each database commits separately.
 
 WAYS: dict[str, Callable[[LockingSession], object]] = {
     "get_entity": lambda session: session.get_entity(Order, 1, ForUpdate),

@@ -144,7 +144,7 @@ def test_what_is_counted() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The beliefs of a part about a transaction belong to the transaction: they are dropped with it, never cleared.
+# What a component remembers about a transaction is dropped with that transaction, never cleared.
 
 
 def remembered(session: LockingSession) -> dict[str, dict[str, str]]:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.quick
 
 
 # --------------------------------------------------------------------------------------------------
-# An isolation level that SQLAlchemy has not set: the server is asked once for each engine.
+# An isolation level that SQLAlchemy did not set: the session asks the server once for each engine.
 
 ForUpdate = LockOptions.ForUpdate
 MakeEngine = Callable[..., sa.Engine]
@@ -134,9 +134,9 @@ def test_a_level_of_a_text_permits_a_lock(make_engine: MakeEngine) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The isolation level of a lock is that of the transaction which is open when the lock is taken.
+# The isolation level of a lock is that of the transaction that is open when the session takes it.
 #
-# A statement that SQLAlchemy has not built may end the transaction, or set another level: the server is asked.
+# A statement that SQLAlchemy did not build can end it or set another level: the session asks the server.
 
 Session = LockingSession
 Run = Callable[..., list[Any]]

@@ -174,7 +174,7 @@ def test_a_refused_lock_costs_the_savepoint_alone(
 
 
 # --------------------------------------------------------------------------------------------------
-# Session(twophase=True): XA START, or what the database has for it, begins the transaction.
+# Session(twophase=True): XA START, or the database's equivalent, begins the transaction.
 
 SnapshotRead = LockOptions.SnapshotRead
 TOTAL = sa.select(Order.total).where(Order.id == 1)

@@ -164,7 +164,7 @@ def test_release_locks_leaves_a_savepoint_alone(
 
 
 # --------------------------------------------------------------------------------------------------
-# Several sessions that were given one Connection: the errors of each are its own, and typed.
+# Several sessions on one Connection: each session's errors are its own, and typed.
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ def test_a_deadlock_is_the_end_of_both(
 
 
 # --------------------------------------------------------------------------------------------------
-# A listener that raises, or Ctrl-C, stops SQLAlchemy between the end of a transaction and its event.
+# A raising listener or Ctrl-C stops SQLAlchemy between the end of a transaction and its event.
 
 NoWait = LockOptions.NoWait
 
