@@ -22,7 +22,7 @@ from benchmarks.lab.proxy import BACK, THERE, Chunk, Proxy, Recording
 from tests.support.databases import Database
 
 # --------------------------------------------------------------------------------------------------
-# A script of benchmarks/, run in this process with as little as can be measured.
+# A script of benchmarks/, run in this process with the least possible measuring.
 
 Run = Callable[[str, str, str], Findings]
 
@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> Run:
 
 
 # --------------------------------------------------------------------------------------------------
-# Every goal has a figure's name, a verdict, and where it is missed a reason.
+# Every goal has a figure's name and a verdict, and a reason if it is missed.
 
 GOAL = Goal("Speed", "update", "overhead.sqlite.update", 0.96)
 RATE = Goal("Speed", "updates a second", "overhead.sqlite.rate", 2.0, AT_LEAST)
@@ -133,7 +133,7 @@ def test_the_page_tells_the_machine_and_the_servers() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Two ways are compared round by round, so that a busy moment meets both.
+# Two ways are compared round by round, so that a busy moment affects both.
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_an_interval_holds_the_median_and_not_the_outlier() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The proxy passes everything on, and counts what went over it.
+# The proxy passes everything through, and counts the traffic.
 
 
 def there(*statements: str, locks: bool = False, releases: bool = False) -> Chunk:

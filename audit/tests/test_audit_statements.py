@@ -37,7 +37,7 @@ from tests.support.models import Base, Line, Order, refill
 from tests.support.rows import rows
 
 # --------------------------------------------------------------------------------------------------
-# The row that an UPDATE of the program names by its key, as an audit sees it.
+# A context that shows the audit which row an UPDATE names by key.
 
 LINES = Table(
     "lines",
@@ -78,7 +78,7 @@ def test_an_update_names_a_row_only_where_each_row_that_it_meets_has_this_key(
 
 
 # --------------------------------------------------------------------------------------------------
-# Orders of locks over many transactions: cycles of rows are certain, those of classes possible.
+# Lock orders across transactions: row cycles are certain, class cycles possible.
 
 
 def run(rule: LockOrder, *rows: str) -> None:
@@ -139,7 +139,7 @@ def test_an_order_that_is_the_oldest_and_is_seen_again_is_forgotten(
 
 
 # --------------------------------------------------------------------------------------------------
-# The tables and rows that explore() finds in a statement, for its relation of conflicts.
+# explore() finds the tables and rows of a statement, to decide which statements conflict.
 
 READ, SHARE, LOCK, WRITE = Mode.READ, Mode.SHARE, Mode.LOCK, Mode.WRITE
 ORDERS, LINES_EXPLORE = "lk_order", "lk_line"

@@ -34,7 +34,7 @@ from sa_doclock.testing.scheduling.participant import Participant, current_parti
 from sa_doclock.testing.scheduling.participant import Step as ListenersStep
 
 # --------------------------------------------------------------------------------------------------
-# The search runs each order that differs once, as many as brute force finds; no database.
+# The search runs each distinct order once, as many as brute force finds. Needs no database.
 
 Step = tuple[str, str]  # ("read" | "lock" | "write" | "end", row)
 MODES = {"read": Mode.SNAPSHOT_READ, "lock": Mode.LOCK, "write": Mode.WRITE}
@@ -247,7 +247,7 @@ def compare(seed: int) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# An error of a statement, as an exploration notes it.
+# How an exploration records the error of a statement.
 
 ROW = ListenersAccess(ListenersMode.LOCK, "orders", "1")
 DRIVER, WRAPPED = ValueError("of the driver"), KeyError("of SQLAlchemy")

@@ -100,7 +100,7 @@ NOTES: Final[Mapping[str, Sequence[str]]] = {
 
 
 # --------------------------------------------------------------------------------------------------
-# The table of docs/compatible-servers.md, from the table of the dialects.
+# Builds the table of docs/compatible-servers.md from the table of dialects.
 
 _ORIGINALS = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mssql": "SQL Server"}
 

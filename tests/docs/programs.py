@@ -64,10 +64,10 @@ def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 # --------------------------------------------------------------------------------------------------
-# Runs the Python samples of a page, and checks what they say comes out.
+# Runs the Python samples of a page and checks their output.
 #
-# ``# -> text`` behind an expression statement, or alone in the lines below it, is what the value's
-# ``repr()`` is, or what ``print()`` prints; ``...`` stands for anything.
+# ``# -> text`` after an expression statement, or alone on the lines below it, is the value's
+# ``repr()``, or the output of ``print()``; ``...`` matches anything.
 
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "dramatiq": ("dramatiq",),

@@ -59,7 +59,7 @@ from tests.docs.pages import ROOT, text_of
 from tests.sql.models import Order
 
 # --------------------------------------------------------------------------------------------------
-# The table of docs/api/README.md: every public name, with its version and its first sentence.
+# Builds the table of docs/api/README.md: each public name, its version and first sentence.
 
 RETURNED: Final = _RETURNED
 SINCE_FILE: Final = ROOT / "docs" / "site" / "since.json"
@@ -120,7 +120,7 @@ def _first_sentence(name: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# The table of docs/adding-a-dialect.md: the objects of a strategy, and their subjects.
+# Builds the table of docs/adding-a-dialect.md: the objects of a strategy and their subjects.
 
 ROLES: dict[str, type] = {
     "isolation": IsolationLevels,
@@ -162,7 +162,7 @@ def _docstrings_of_attributes() -> dict[str, str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The table of docs/monitoring.md: the metrics, as OpenTelemetry's own reader has them.
+# Builds the table of docs/monitoring.md: the metrics that OpenTelemetry's own reader reports.
 
 LOCK = LockOptions.ForUpdate
 
@@ -214,7 +214,7 @@ def _listed(names: set[str]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# The sections of docs/doctor.md: one for each check, from the docstring of its function.
+# Builds the sections of docs/doctor.md: one for each check, from its function's docstring.
 
 GROUPS: Final[Mapping[str, Sequence[Check]]] = {
     "Every database": checks_in(every_database),

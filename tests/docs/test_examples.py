@@ -34,7 +34,7 @@ FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 
 
 # --------------------------------------------------------------------------------------------------
-# The FastAPI program of docs/testing.md, and its tests, on every asynchronous driver.
+# The FastAPI program of docs/testing.md and its tests pass on every asynchronous driver.
 
 FILES = {block.name: block.text for block in blocks_of("docs/testing.md") if block.is_file}
 URL = "postgresql+asyncpg://user:password@host/shop"
@@ -107,7 +107,7 @@ def test_its_test_refuses_a_database_that_holds_anything(
 
 
 # --------------------------------------------------------------------------------------------------
-# examples/shop: its own tests, and its load with kills, on each database; and that both leave the shop's alone.
+# examples/shop: its tests and its load with kills pass on each database, apart from the shop's own.
 
 NO_PLUGINS = ("-p", "no:cacheprovider", "-p", "no:randomly")
 
@@ -237,7 +237,7 @@ def test_the_readme_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 # --------------------------------------------------------------------------------------------------
-# The tutorial works: its files, written step by step into an empty folder, and pytest as a reader calls it.
+# The tutorial works: its files, written step by step into an empty folder, pass under pytest.
 
 PAGE = "docs/tutorial.md"
 AFTER = "after "
@@ -278,7 +278,7 @@ def test_the_tutorial_has_six_steps() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The smallest dialect of docs/adding-a-dialect.md locks: installed as a package, on a real server.
+# The smallest dialect of docs/adding-a-dialect.md, installed as a package, locks on a real server.
 
 PAGE_ADDING_DIALECT = "docs/adding-a-dialect.md"
 Session = Actor[LockingSession]

@@ -18,7 +18,7 @@ from tests.support.databases import Database
 from tests.support.rows import rows
 
 # --------------------------------------------------------------------------------------------------
-# The table of docs/adopting.md is what each database does.
+# The table of docs/adopting.md matches the behavior of each database.
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb", "sqlite")
@@ -34,7 +34,7 @@ def test_the_page_has_22_idioms() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# tests/sql/evidence.md names the evidence of each claim: the letters stand for kinds of tests.
+# tests/sql/evidence.md names the evidence for each claim: each letter is a kind of test.
 
 PAGE = "docs/mssql.md"
 CLAIMS_PAGE = "tests/sql/evidence.md"
@@ -137,7 +137,7 @@ def test_what_nobody_has_seen_is_reported(unseen: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The queries on the page of a database run on that database.
+# The queries on each database's page run on that database.
 
 # The pages use "orders", which a real database may contain: tests drop their tables.
 TABLE = "lk_order_of_the_docs"
@@ -156,7 +156,7 @@ def test_the_queries_of_its_page_run(database: Database) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The pictures in docs/pictures are what their scripts draw today.
+# The pictures in docs/pictures match the current output of their scripts.
 
 
 def words_of(svg: str) -> list[str]:

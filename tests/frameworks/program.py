@@ -69,7 +69,7 @@ def add_line(order: Order, value: int) -> int:
 
 
 # --------------------------------------------------------------------------------------------------
-# The database as a program sees it, whose connections are used by threads of the framework.
+# A database as a framework's program sees it: the framework's threads use its connections.
 
 #: SQLite's own limit, 5 s, is over on a slow machine while a test looks.
 PATIENT: dict[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}

@@ -25,7 +25,7 @@ from tests.reliability import Reliability
 from tests.reliability.record import as_json, from_json
 
 # --------------------------------------------------------------------------------------------------
-# Messages from the workers of pytest-xdist to the controller, and back.
+# Messages from pytest-xdist workers to the controller, and back.
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_what_two_workers_have_survived_adds_up() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The reports of a worker: each result and all of a failure are among them, the setup of a test that has passed is not.
+# A worker reports every result and every detail of a failure, but not the setup of a passed test.
 
 TESTS = """
     import pytest
@@ -214,7 +214,7 @@ def test_options_that_need_all_reports(options: dict[str, Any], *, enough: bool)
 
 
 # --------------------------------------------------------------------------------------------------
-# The tests of a group go to one worker; each test is handed out once, and again where a worker dies.
+# The tests of a group go to one worker; each runs once, and again if its worker dies.
 
 GROUPS = {
     f"{group}{number}": group

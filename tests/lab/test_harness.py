@@ -182,7 +182,7 @@ def test_both_journal_modes_are_tested(database: Database) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Kept tables have their rows again, and no others, whatever the test before has done.
+# Kept tables get their rows back, and no other rows, whatever the previous test did.
 
 METADATA = sa.MetaData()
 THINGS = sa.Table(

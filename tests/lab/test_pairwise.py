@@ -168,7 +168,7 @@ def test_values_that_cannot_be_hashed_have_pairs_too(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Each test is on one database, with each of its other parameters; each database has its turn.
+# Each test runs on one database with each other parameter; every database gets its turn.
 
 TESTS = """
     import pytest
@@ -209,7 +209,7 @@ def test_it_is_on_one_and_they_take_turns(pytester: pytest.Pytester) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A mutant is behind its switch, and the original is what it was.
+# A mutant runs behind its switch, and the original stays unchanged.
 
 SOURCE = '''
 LIMIT = 3  # a module's own: no place

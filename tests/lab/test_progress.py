@@ -167,7 +167,7 @@ def test_a_line_of_a_worker_gets_past_the_capture_of_pytest(pytester: pytest.Pyt
 
 
 # --------------------------------------------------------------------------------------------------
-# The Python of .venv: kept, made anew, or refused in clear words.
+# The Python of .venv: kept, rebuilt, or rejected with a clear message.
 
 OLD, OURS, NEW = (3, 9, 18), sys.version_info[:3], (3, 99, 0)
 
@@ -229,7 +229,7 @@ def test_make_prints_the_answer(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The folder of the temporary files of a run.
+# The folder for the temporary files of a run.
 
 
 @pytest.fixture

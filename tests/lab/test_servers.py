@@ -106,7 +106,7 @@ def test_the_scripts_of_mariadb_are_where_it_says(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# SA_DOCLOCK_TEST_REQUIRE: what it names and this machine does not have is an error, never a skipped test.
+# SA_DOCLOCK_TEST_REQUIRE: a named item that the machine lacks is an error, not a skipped test.
 
 ROOT_REQUIRED = Path(__file__).parents[2]
 ABSENT = ("standby", "galera", "group-replication", "pgbouncer", "pgpool")

@@ -122,7 +122,7 @@ def numbers(version: str) -> list[int]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The list of differences is short and has reasons; ids of tests are compared without a database.
+# The list of differences is short and gives reasons; test ids are compared without a database.
 
 SUITE = compat.SUITES["sqlalchemy-2.1"]
 LISTED = next(iter(DIFFERENCES))

@@ -29,7 +29,7 @@ from tests.support.databases import Database
 # Changes: the edit screen, the tree, the schema.
 
 # --------------------------------------------------------------------------------------------------
-# An edit screen: what a user saves is computed from what is stored, and nobody's change is overwritten.
+# An edit screen computes from the stored values, and does not overwrite anyone's change.
 
 WITHOUT = {
     "version": ("ident, version=version)", "ident)"),
@@ -105,7 +105,7 @@ def test_who_guesses_the_epoch_saves_nothing(recipe: Recipe) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A tree: each total is the cost and the totals of the children, and no project is below itself.
+# A tree: each total is the cost plus the children's totals, and no project is its own descendant.
 
 ROOTS, LEAVES = (1, 2), tuple(range(3, 10))
 IN_A_CIRCLE = (  # the walk ends there too
@@ -154,7 +154,7 @@ def test_without_the_lock_it_goes_wrong(recipe: Recipe) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A schema change under load: nobody waits behind a migration that waits.
+# A schema change under load: no one waits behind a waiting migration.
 
 #: For the program's statements: longer than the migration's one second, to allow for a busy machine.
 PATIENCE = {
@@ -296,7 +296,7 @@ def test_a_database_without_a_limit_is_refused(recipe: Recipe, other: str) -> No
 # Several databases: two of them, and read replicas.
 
 # --------------------------------------------------------------------------------------------------
-# Two databases: in the end each order has taken its quantity once, whoever has died in between.
+# Two databases: in the end each order takes its quantity once, whoever dies in between.
 
 ORDERS, STOCK = range(1, 31), 1000
 
@@ -344,7 +344,7 @@ def test_without_the_key_it_goes_wrong(recipe: Recipe) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Read replicas: a report never has a total that is not that of its lines, and what one has written is in it.
+# Read replicas: a report's total always matches its lines, and includes one's own writes.
 
 
 def load_read_replicas(program: Any) -> None:

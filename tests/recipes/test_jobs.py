@@ -19,7 +19,7 @@ from tests.recipes.load import at_once, breaks, run_until_one_ends, start, witho
 from tests.support.databases import Database
 
 # --------------------------------------------------------------------------------------------------
-# Cron on many hosts: the work of each tick is saved once, whatever fails or is killed.
+# Cron on many hosts: each tick's work is saved once, whatever fails or is killed.
 
 TICKS = range(1, 7)
 UNLOCKED = (
@@ -101,7 +101,7 @@ def test_without_the_lock_it_goes_wrong(recipe: Recipe) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Jobs that fail: each is done once, or given up after its attempts, also if they kill the worker.
+# Failing jobs: each runs once or is given up after its attempts, even if it kills the worker.
 
 AT_ONCE = ("PAUSE = timedelta(seconds=10)", "PAUSE = timedelta(0)")
 UNLOCKED_FAILING = (
@@ -254,7 +254,7 @@ def test_sent_after_the_commit_it_can_be_lost(
 
 
 # --------------------------------------------------------------------------------------------------
-# A leader: what an old one writes never comes after its successor's.
+# A leader: an old leader's writes never come after its successor's.
 
 UNLOCKED_LEADER = (
     'with Session() as session, session.locked(Role, "scheduler", checkout=epoch):',

@@ -19,7 +19,7 @@ from tests.reliability.faults.proxy import proxy_to
 from tests.support.databases import Database
 
 # --------------------------------------------------------------------------------------------------
-# Moving money: none is made, none is lost, each balance is the sum of its entries, and nobody deadlocks.
+# Moving money: the total stays constant, each balance is the sum of its entries, no deadlocks.
 
 ACCOUNTS, MONEY = (1, 2, 3), 30
 BY_ONE = "session.locked_documents(Account, [source, target]) as [giver, taker]"
@@ -74,7 +74,7 @@ def test_without_it_goes_wrong(recipe: Recipe, what: str, symptom: type[Exceptio
 
 
 # --------------------------------------------------------------------------------------------------
-# A payment: booked once, though the proxy dies in COMMIT.
+# A payment is booked once, even if the proxy dies in COMMIT.
 
 AMOUNT, TIMES = 10, 12
 
@@ -185,7 +185,7 @@ def test_without_the_lock_it_goes_wrong(recipe: Recipe) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Gapless numbers: 1, 2, 3 for each tenant and year, whatever is rolled back.
+# Gapless numbers: 1, 2, 3 for each tenant and year, whatever rolls back.
 
 RANGES = [(tenant, year) for tenant in ("ann", "bob") for year in (2026, 2027)]
 UNLOCKED_GAPLESS_NUMBERS = (

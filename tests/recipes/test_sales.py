@@ -103,7 +103,7 @@ def test_without_the_gate_it_goes_wrong(recipe: Recipe) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Stock: what was there is what is left and what is reserved, and never less than nothing.
+# Stock: remaining plus reserved equals the initial stock, and stock never goes below zero.
 
 ITEMS, STOCK = (1, 2, 3), 20
 WITHOUT = {
@@ -147,7 +147,7 @@ def test_without_it_goes_wrong(recipe: Recipe, what: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Many tenants: order 1 of each is its own row, for locks as for totals.
+# Many tenants: order 1 of each is a separate row, for locks and for totals.
 
 TENANTS = ("ann", "bob")
 TIMES = 20

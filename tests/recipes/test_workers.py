@@ -19,7 +19,7 @@ from tests.recipes.load import at_once, breaks, start
 from tests.support.databases import Database
 
 # --------------------------------------------------------------------------------------------------
-# Forked workers: each job is done once, though some workers are killed.
+# Forked workers: each job runs once, though some workers are killed.
 
 JOBS = 12
 CLAIMED = """\
@@ -150,7 +150,7 @@ def test_without_dispose_the_next_worker_saves_it(
 
 
 # --------------------------------------------------------------------------------------------------
-# At most N at a time for each key, and a worker that dies gives its place back.
+# At most N workers at a time for each key; a worker that dies frees its slot.
 
 PLACES = {"ann": 2, "bob": 1}
 UNLOCKED_LIMIT = ("session.lock_key(doclock_key(", "doclock_key(")

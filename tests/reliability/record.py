@@ -92,7 +92,7 @@ def by_fault(rows: Iterable[Row]) -> list[Row]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The table, as a terminal and a Markdown page show it.
+# The table, for a terminal and for a Markdown page.
 
 _COUNTED = ("injected", "acknowledged", "lost", "inconsistent")
 _WIDE = 250  # no cell is ever cut; a terminal wraps it
@@ -132,10 +132,10 @@ def listed_errors(errors: Counter[str]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# The length of a test, and the last long run whose numbers are on the pages.
+# The duration of a test, and the last long run, whose numbers the pages show.
 
 # --------------------------------------------------------------------------------------------------
-# The length of a test: seconds in ``make test``, as long as ``make soak`` says.
+# The duration of a test: seconds in ``make test``, as long as configured in ``make soak``.
 
 
 def _say_nothing(_: str) -> None:
@@ -178,7 +178,7 @@ class Soak:
 
 
 # --------------------------------------------------------------------------------------------------
-# The last long run whose numbers are on the pages: written by pytest, read by tests/docs.
+# The last long run, whose numbers the pages show: pytest writes it, tests/docs reads it.
 
 FILE = Path(__file__).with_name("soaked.json")
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 # --------------------------------------------------------------------------------------------------
-# The answers of a scripted server, and the statements that it received.
+# The answers of a scripted server, and the statements it received.
 
 _ALIAS = re.compile(r"\s+AS\s+\S+$", re.IGNORECASE)
 _OWN_LABEL = re.compile(r"\b(\w+)\.(\w+) AS \1_\2\b")  # Session.get() of SQLAlchemy 2.0
@@ -113,10 +113,10 @@ def _values(parameters: Any) -> list[Any]:
 
 
 # --------------------------------------------------------------------------------------------------
-# A DBAPI that sends nothing: it writes down what it is given, and answers from a script.
+# A DBAPI that sends nothing: it records its input, and answers from a script.
 #
 # Shaped like PyMySQL, psycopg, pyodbc and pymssql, as far as SQLAlchemy's dialects ask.  What a
-# driver does by method or attribute (commit, isolation level) is written down in parentheses.
+# driver does by method or attribute (commit, isolation level) is written in parentheses.
 
 _IDLE, _IN_TRANSACTION = 0, 2  # PQTRANS_IDLE, PQTRANS_INTRANS of libpq
 

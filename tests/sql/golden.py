@@ -42,7 +42,7 @@ from tests.sql.scenarios import SCENARIOS, sent_by
 from tests.sql.servers import serving
 
 # --------------------------------------------------------------------------------------------------
-# The statements of the golden files: each a shape of SELECT, made for each lock.
+# The statements of the golden files: each is a shape of SELECT, built for each lock.
 
 LOCKS = (
     LockOptions.None_,
@@ -229,7 +229,7 @@ CLAIMS: Mapping[str, Make] = {
 
 
 # --------------------------------------------------------------------------------------------------
-# The text of the golden files: every case on one database, under all locks that have this text.
+# The text of the golden files: every case on one database, under all locks that share this text.
 
 FOLDER = Path(__file__).with_name("golden")
 TIMEOUT_SECONDS = 0.3

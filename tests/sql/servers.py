@@ -28,7 +28,7 @@ from tests.sql.driver import (
 from tests.sql.models import Base, Order
 
 # --------------------------------------------------------------------------------------------------
-# SQLite itself, on a file; what is sent to it is written down as for the scripted servers.
+# SQLite itself, on a file; its statements are recorded as for the scripted servers.
 
 
 class _Cursor(sqlite3.Cursor):
@@ -95,7 +95,7 @@ def _filled_files() -> Mapping[str, bytes]:
 # An engine for each database, connected to a script instead of a server.
 #
 # SQLAlchemy's own handshake tells each dialect its version, and MariaDB from MySQL, as a real
-# connection would.
+# connection does.
 
 
 class Error(Exception):

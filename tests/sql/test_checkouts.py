@@ -98,7 +98,7 @@ def test_the_whole_read_of_sql_server() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# explain_lock() on scripted servers: all that a session tells its driver, and never a lock.
+# explain_lock() on scripted servers reports everything a session sends its driver, never a lock.
 
 FOR_UPDATE = LockOptions.ForUpdate
 LOCK_WORDS = ("FOR UPDATE", "FOR SHARE", "FOR NO KEY", "SHARE MODE", "UPDLOCK", "IMMEDIATE")

@@ -36,10 +36,10 @@ def check_scripted(engine: Engine) -> list[Finding]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Checks whose faults no server of the tests has: the server is scripted, and answers both ways.
+# Checks whose faults no test server has: a scripted server gives the faulty and the correct answer.
 #
-# A standby, another product, an old version, a pooler, a cluster, what is read from a server's
-# configuration at its start; and all checks of SQL Server, which no test has run on a real one.
+# A standby, another product, an old version, a pooler, a cluster, settings read from a server's
+# configuration at startup; and all checks of SQL Server, which no test has run on a real one.
 
 Connect = Callable[[Script], Engine]
 

@@ -53,7 +53,7 @@ def test_there_is_a_golden_file_for_each_database_and_no_other(kind: Callable[[s
 
 
 # --------------------------------------------------------------------------------------------------
-# Rules for every text, so that a golden file cannot be regenerated into a lost lock.
+# Rules for every text, so that a regenerated golden file cannot lose a lock.
 
 #: The header's table or alias in each case, by the beginning of its title; by default the plain order.
 HEADERS = {

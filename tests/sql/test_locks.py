@@ -97,7 +97,7 @@ def test_another_for_update_in_its_place_is_refused() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A dirty read of one document that finds several rows is an error, as the lock of it is.
+# A dirty read of one document that finds several rows fails, like its lock.
 
 
 def test_a_dirty_read_of_sql_server() -> None:
@@ -109,9 +109,9 @@ def test_a_dirty_read_of_sql_server() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A set that reads more than the header's table: locked by its keys, then read by them.
+# A set that reads more than the header's table: locked by keys, then read by them.
 #
-# The rows of the golden files have the ordinary case; here are the edges of it.
+# The golden files have the ordinary cases; these are the edge cases.
 
 Scripted = tuple[Engine, Script]
 
@@ -195,7 +195,7 @@ def test_nowait_is_on_the_statement_that_waits(scripted: Scripted) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock_timeout that differs from call to call adds one statement to the engine's cache, and no more.
+# A lock_timeout that varies between calls adds only one statement to the engine's cache.
 
 SharedRead = LockOptions.SharedRead
 Step = Callable[[LockingSession, float], object]

@@ -199,9 +199,9 @@ def test_nothing_but_a_rollback_follows_when_the_transaction_is_gone(
 
 
 # --------------------------------------------------------------------------------------------------
-# Error 3903, of a ROLLBACK after the server has rolled back by itself, hides nothing.
+# Error 3903, from a ROLLBACK after the server rolled back by itself, hides nothing.
 #
-# FreeTDS sends that ROLLBACK.  The server is scripted: this proves nothing about locks.
+# FreeTDS sends that ROLLBACK.  The server is scripted: this does not prove anything about locks.
 
 
 def _lock(session: LockingSession) -> None:

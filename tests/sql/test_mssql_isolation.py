@@ -173,9 +173,9 @@ def test_each_driver_locks(connect: Callable[[Script], Engine]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# SET LOCK_TIMEOUT, which stays with the connection: in a separate batch, or put back.
+# SET LOCK_TIMEOUT stays with the connection: it travels in a separate batch, or is restored.
 #
-# The server is scripted: that it waits for so long is not proved here.
+# The server is scripted: that it waits that long is not proved here.
 
 ASK = "SELECT @@LOCK_TIMEOUT"
 
@@ -281,9 +281,9 @@ def test_nowait_is_a_hint_and_a_limit_of_its_batch(session: LockingSession, scri
 
 
 # --------------------------------------------------------------------------------------------------
-# A batch session's DEADLOCK_PRIORITY, which stays with the connection, is put back.
+# A batch session's DEADLOCK_PRIORITY stays with the connection, so the session restores it.
 #
-# The server is scripted: that it then ends this transaction and no other is not proved here.
+# The server is scripted: that it then ends this transaction and not another is not proved here.
 
 LOW = "SET DEADLOCK_PRIORITY LOW"
 

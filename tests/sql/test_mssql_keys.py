@@ -27,9 +27,9 @@ from tests.sql.servers import pymssql, pyodbc, serving
 from tests.support.models import Order as ColumnsOrder
 
 # --------------------------------------------------------------------------------------------------
-# The answers of sp_getapplock by value become our errors; the key stays short.
+# The results of sp_getapplock become our errors; the key stays short.
 #
-# The server is scripted: that it answers so when it should is not proved here.
+# The server is scripted: that it answers this way when it should is not proved here.
 
 APPLOCK = "sp_getapplock"
 REFUSED: dict[int, type[LockFailed]] = {
@@ -127,7 +127,7 @@ def test_pymssql_gets_the_same_answer() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# SQL Server: a lock by key reads all columns of the row, so that no index that has them answers.
+# SQL Server: a lock by key reads all columns of the row, so no index that has them answers it.
 #
 # The server is scripted: which plan it chooses is not proved here.
 
@@ -149,7 +149,7 @@ def test_a_read_without_a_lock_leaves_it_out(session: LockingSession, script: Sc
 
 
 # --------------------------------------------------------------------------------------------------
-# Many composite keys are locked on SQL Server by several short statements, in the order of the keys.
+# SQL Server locks many composite keys with several short statements, in key order.
 
 KEYS = [(2026, number) for number in range(1000)]
 
@@ -168,7 +168,7 @@ def test_a_thousand_keys_are_no_statement_of_a_thousand_alternatives() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# SQL Server: the first lock of an engine on a Connection that was lent, over each driver's form.
+# SQL Server: an engine's first lock on a lent Connection, in each driver's form.
 #
 # The server is scripted.  On the wire: tests/sql/tds/test_isolation.py.
 
@@ -206,7 +206,7 @@ def test_the_lender_ends_its_own_transaction(connect: Callable[[Script], Engine]
 
 
 # --------------------------------------------------------------------------------------------------
-# SQL Server: explore() finds the orders of its statements; the server is scripted, and locks nothing.
+# SQL Server: explore() finds its statement orders; the server is scripted, and locks nothing.
 
 
 def add_ten(factory: sessionmaker[Session]) -> None:

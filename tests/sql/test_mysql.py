@@ -60,7 +60,7 @@ def test_it_is_in_the_first_comment(prefixes: tuple[str, ...], start: str) -> No
 
 
 # --------------------------------------------------------------------------------------------------
-# GET_LOCK, which outlives its transaction: what is released, and when it is known.
+# GET_LOCK outlives its transaction: what is released, and when the session knows.
 #
 # The server is scripted: that it holds the lock is proved in tests/integration/named_locks.
 
@@ -131,7 +131,7 @@ def test_a_deadlock_of_names_is_one(session: LockingSession, script: Script) -> 
 
 
 # --------------------------------------------------------------------------------------------------
-# Errors of MySQL's drivers after which the connection is lost, though SQLAlchemy does not know it.
+# Errors of MySQL's drivers that lose the connection, although SQLAlchemy does not recognize them.
 
 OWN = {"mysql": (3169, 4031), "mariadb": (1927,)}
 
@@ -214,9 +214,9 @@ def test_another_error_loses_none() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A question of the library that meets the end of the transaction: on a node of a cluster, error 1213.
+# A library query that meets the end of the transaction: error 1213 on a cluster node.
 #
-# Another node's commit ends the transaction that is in its way, which hears of it late.
+# Another node's commit ends the conflicting transaction, which learns of it later.
 
 Act = Callable[[LockingSession], object]
 
@@ -265,9 +265,9 @@ def test_nothing_follows_until_the_rollback(
 
 
 # --------------------------------------------------------------------------------------------------
-# innodb_rollback_on_timeout: whether error 1205 undoes the statement, or the whole transaction.
+# innodb_rollback_on_timeout: whether error 1205 undoes the statement or the whole transaction.
 #
-# The servers are scripted: none of the tests' own has it, which is an option at its start.
+# The servers are scripted: none of the test servers sets this option, which is read at startup.
 
 ASKED = "innodb_rollback_on_timeout"
 both = pytest.mark.parametrize("name", ["mysql", "mariadb"])

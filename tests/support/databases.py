@@ -19,10 +19,10 @@ from lab.servers import NAMES
 from lab.tsql.live import SentStatements
 
 # --------------------------------------------------------------------------------------------------
-# The thread that uses each connection of the server, as SQLAlchemy's connection pool reports it.
+# The thread that uses each server connection, as SQLAlchemy's connection pool reports it.
 #
-# The id that the server gives to a connection is known when the connection is made, before any
-# transaction, so a test knows who is about to wait although the lock is the first statement.
+# The server's id of a connection is known when the connection is opened, before any
+# transaction, so a test knows who is about to wait even if the lock is the first statement.
 
 _ASK_ID: Mapping[str, str] = {
     "postgresql": "SELECT pg_backend_pid()",

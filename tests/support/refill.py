@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 from tests.support.databases import Database, new_sqlite_file
 
 # --------------------------------------------------------------------------------------------------
-# SQLite files with tables and rows, made once and copied for each test: to make one takes longer than a test.
+# SQLite files with tables and rows, built once and copied for each test: building takes too long.
 
 
 class FilledFiles:
@@ -52,9 +52,9 @@ def _path_of(database: Database) -> Path:
 
 
 # --------------------------------------------------------------------------------------------------
-# Known rows in every table, and no others, in one round trip.
+# Fills every table with known rows, and no others, in one round trip.
 #
-# Statement by statement it took longer than most of the tests that begin with it.
+# Statement by statement this took longer than most of the tests that begin with it.
 
 
 def engine_for_refills(database: Database) -> sa.Engine:

@@ -23,7 +23,7 @@ from tests.support.rows import rows
 from tests.support.tracing import PACKAGE
 
 # --------------------------------------------------------------------------------------------------
-# tests/README.md has a line for each folder, no combination is left to nobody, slow tests are listed.
+# tests/README.md lists each folder, every combination has an owner, slow tests are listed.
 
 TESTS = ROOT / "tests"
 
@@ -109,7 +109,7 @@ def test_a_slow_test_without_its_mark_is_listed() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# rows() runs each row, and the failure names those that have failed.
+# rows() runs each row; the failure names the failed rows.
 
 
 def test_all_rows_run_and_those_that_failed_are_named() -> None:
@@ -152,7 +152,7 @@ def test_the_rest_of_the_arguments_is_as_ever(
 
 
 # --------------------------------------------------------------------------------------------------
-# The tests pass in a clone of any name, in any folder.
+# The tests pass in a clone with any name, in any folder.
 
 #: The clone has the package's name; the path contains a space, a hidden folder, and the names of
 #: other folders.
@@ -193,7 +193,7 @@ def test_a_clone_named_as_the_package(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Processes that are forked from one with SQLAlchemy: they know nothing of ours, or of each other.
+# Processes forked from one that imported SQLAlchemy: each starts without our modules or another's.
 
 LOADED = """
 import sys

@@ -57,7 +57,7 @@ class CtrlC:
 
 
 # --------------------------------------------------------------------------------------------------
-# The folder distinguishes sa_doclock's files from others: a clone may have any name, in any place.
+# The folder distinguishes sa_doclock's files from others: a clone can have any name and place.
 
 PACKAGE = Path(sa_doclock.__file__).parent
 _PREFIX = f"{PACKAGE}{sep}"
@@ -69,7 +69,7 @@ def own_path(file: str) -> str | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The work that a function does, counted in a way that is the same on every machine.
+# The work of a function, counted the same way on every machine.
 
 
 def calls_of(function: Callable[[], object]) -> int:

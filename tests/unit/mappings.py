@@ -23,7 +23,7 @@ from sa_doclock.core.documents.declare import parts_of
 from sa_doclock.core.documents.mapping import mapper_of, root_of
 
 # --------------------------------------------------------------------------------------------------
-# Mappings that are rare, or that have no header row to lock.
+# Rare mappings, and mappings without a header row to lock.
 
 
 class Base(DeclarativeBase):
@@ -100,7 +100,7 @@ class Selected(Base):
 
 
 # --------------------------------------------------------------------------------------------------
-# Classes that single tests map for themselves, some of them wrongly declared.
+# Classes that single tests map for themselves, some declared incorrectly.
 
 COMPOSITION = "all, delete-orphan"
 

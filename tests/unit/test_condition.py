@@ -200,7 +200,7 @@ def test_the_drawing_has_each_condition() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The registry of actions that run before a connection goes back to its pool.
+# The registry of actions that run before a connection returns to its pool.
 
 
 @pytest.fixture

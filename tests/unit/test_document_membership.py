@@ -74,7 +74,7 @@ def headers_of(session: Session, root: type[Any], thing: object, *, ask: bool = 
 
 
 # --------------------------------------------------------------------------------------------------
-# The way from a row up to its header: without a SELECT where the foreign key says it.
+# From a row up to its header: without a SELECT if the foreign key identifies it.
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ def test_a_row_that_is_its_own_owner(session: Session) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Rows that are on their way: moved, pending, or below such a row.
+# Rows in transit: moved, pending, or below such a row.
 
 
 def test_a_row_that_moves_belongs_to_both(session: Session) -> None:

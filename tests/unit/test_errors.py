@@ -259,7 +259,7 @@ def test_a_misuse_is_one_too_in_a_session_that_has_no_database() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# An error that could name one of many objects names the first of the session, in each run the same.
+# An error about one of many objects names the session's first one, the same in every run.
 
 MANY = 40
 

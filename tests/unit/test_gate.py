@@ -151,7 +151,7 @@ def test_a_text_that_sqlalchemy_has_not_read_may_write() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The round trips of a queue of gate.run() whose functions fail, against those of as many by hand.
+# The round trips of a gate.run() queue whose functions fail, against as many calls by hand.
 
 CALLERS, CALLS = 32, 1500
 # BEGIN, the lock, the parts, two UPDATEs, COMMIT; a call that fails sends one or two UPDATEs fewer.

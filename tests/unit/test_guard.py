@@ -117,7 +117,7 @@ def test_a_key_that_a_listener_has_replaced_is_no_new_one(engine_new_headers: En
 
 
 # --------------------------------------------------------------------------------------------------
-# The rules of the guard: what a row names, and what its deletion writes to apart from its own document.
+# The rules of the guard: what a row names, and what its deletion writes beyond its own document.
 
 
 @pytest.mark.parametrize(("entity", "deletes"), [(Order, set()), (Customer, {"orders"})])
@@ -144,7 +144,7 @@ def test_only_a_header_whose_key_is_set_has_a_new_key(changed: str, key: object)
 
 
 # --------------------------------------------------------------------------------------------------
-# A part with a foreign key of two columns, of which one is changed while the other is expired.
+# A part with a two-column foreign key: one column changed while the other is expired.
 
 
 class UnsavedCompositeBase(DeclarativeBase):
@@ -193,7 +193,7 @@ def test_both_the_order_that_it_leaves_and_the_one_that_it_comes_to_have_it(
 
 
 # --------------------------------------------------------------------------------------------------
-# A warning is about the line of the program, whoever gives it.
+# A warning points at the program's line, whoever issues it.
 
 
 class Note(UserWarning):

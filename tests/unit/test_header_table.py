@@ -180,7 +180,7 @@ def test_what_is_found_out_about_an_alias_is_not_kept() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The schema of a table, of which ``schema_translate_map`` makes another.
+# The schema of a table, as ``schema_translate_map`` translates it.
 
 MAP = "schema_translate_map"
 PLAIN = Table("plain", MetaData())
@@ -212,7 +212,7 @@ def test_the_last_map_is_in_force(options: list[dict[str, object]], expected: st
 
 
 # --------------------------------------------------------------------------------------------------
-# The cache of what is found out about a statement, for those with the same SQL and for no other.
+# The cache of facts about a statement: shared by statements with the same SQL, and no others.
 
 asked: list[Any] = []
 

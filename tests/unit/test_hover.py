@@ -20,7 +20,7 @@ import pytest
 from sa_doclock import AsyncLockingSession, LockingSession
 
 # --------------------------------------------------------------------------------------------------
-# A client of a language server, which asks it what an editor shows for a name in a program.
+# A language server client that asks what an editor shows for a name in a program.
 
 _URI = "file:///program.py"  # in no folder, so that the server reads no project settings
 
@@ -87,7 +87,7 @@ def serving(program: str) -> Iterator[LanguageServer]:
 
 
 # --------------------------------------------------------------------------------------------------
-# An editor shows the whole documentation of each method of a session, the asynchronous one too.
+# An editor shows the full documentation of each session method, also the asynchronous ones.
 
 pytest.importorskip("basedpyright")
 METHODS = sorted(

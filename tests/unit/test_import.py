@@ -81,7 +81,7 @@ def _imports_of(path: Path) -> list[ast.ImportFrom]:
 
 
 # --------------------------------------------------------------------------------------------------
-# ``import sa_doclock`` loads SQLAlchemy and nothing else, and listens to no connection pool.
+# ``import sa_doclock`` loads only SQLAlchemy, and adds no listener to a connection pool.
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -222,7 +222,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# No file of the package imports another in a circle, so that each can be read after those below it.
+# The package has no circular imports: each file can be read after those below it.
 
 
 def circles(graph: Graph) -> list[list[str]]:

@@ -294,7 +294,7 @@ def test_a_type_with_another_type_of_python_on_some_database_gets_what_is_given(
 
 
 # --------------------------------------------------------------------------------------------------
-# The text of a key: its repr(), on one line, of 80 characters at most, whatever the key is.
+# The text of a key: its repr(), on one line, at most 80 characters, for any key.
 
 PACKAGE = Path(sa_doclock.__file__).parent
 FORGED = "x\nWARNING sa_doclock Order 1: \x1b[2Jlost\u202e\u2028"

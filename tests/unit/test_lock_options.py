@@ -151,7 +151,7 @@ def test_a_lock_is_spelled_in_the_words_of_sql(lock: LockOptions, words: str) ->
 
 
 # --------------------------------------------------------------------------------------------------
-# Wrong arguments are refused before anything is sent, or a transaction begun.
+# Wrong arguments fail before anything is sent and before a transaction begins.
 
 FOR_UPDATE = LockOptions.ForUpdate
 Call = Callable[[LockingSession, Any], Any]

@@ -175,7 +175,7 @@ def test_the_text_with_its_limit_is_made_once_and_freed_with_the_statement(url: 
 
 
 # --------------------------------------------------------------------------------------------------
-# The lock timeout of a session: of the call, else of the session, else of nobody.
+# A lock timeout comes from the call, else from the session, else there is none.
 
 
 def test_three_locks_may_have_to_queue() -> None:
@@ -317,7 +317,7 @@ def test_a_batch_tries_again_and_repeats_nothing_else() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# WaitLimit: what is left after an error, and what a target asks to lock, with no server.
+# WaitLimit: what remains after an error, and what a target requests, without a server.
 
 ForUpdate = LockOptions.ForUpdate
 NoWait = ForUpdate | LockOptions.NoWait

@@ -211,7 +211,7 @@ def test_the_header_of_a_row_that_is_not_loaded_is_unknown() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A row that is made of several rows is read once its header is locked.
+# A row made up of several rows is read once its header is locked.
 
 
 class Plain(Base):

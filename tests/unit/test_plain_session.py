@@ -189,7 +189,7 @@ USES: Mapping[str, Callable[[Session], Any]] = {
 
 
 # --------------------------------------------------------------------------------------------------
-# A LockingSession that locks nothing is a Session: the same SQL, results, errors and events.
+# A LockingSession without locks is a Session: same SQL, results, errors and events.
 
 Outcome = tuple[Any, list[str]]
 OWN = {
@@ -323,7 +323,7 @@ def test_a_sessionmaker_or_a_registry_makes_it(filled: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A session that is never used has nothing for its locks: no objects, and few bytes.
+# An unused session keeps nothing for locks: no objects, and few bytes.
 
 #: On top of a plain SQLAlchemy Session: one attribute with the options, which sessions share.
 MOST_BYTES = 300

@@ -186,9 +186,9 @@ def test_branches_are_counted() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Private names of SQLAlchemy stand in two files, one of the core and one of the guard; those of a session in session/.
+# Private names of SQLAlchemy appear in two files, one each in the core and the guard; a session's in session/.
 #
-# Those of a driver stand in the module of its dialect.
+# A driver's private names appear in its dialect's module.
 
 PACKAGE_PRIVATE_NAMES, AUDITOR = (
     Path(package.__file__ or "").parent for package in (sa_doclock, doclock_audit)

@@ -140,7 +140,7 @@ def test_the_methods_of_a_base_in_front_take_the_lock(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The scoped sessions have each method of the sessions, and refuse factories of other sessions.
+# The scoped sessions have each method of the sessions, and reject factories of other sessions.
 
 PAIRS: dict[type[Any], tuple[type[Any], type[Any], type[Any]]] = {
     LockingScopedSession: (scoped_session, LockingSession, Session),

@@ -116,7 +116,7 @@ def test_a_session_whose_parts_were_interrupted_makes_them_again(
 
 
 # --------------------------------------------------------------------------------------------------
-# The core needs no feature: a copy without them locks documents; a LockingSession needs few of them.
+# The core needs no feature: a copy without features locks documents; LockingSession needs few.
 
 PACKAGE = Path(sa_doclock.__file__).parent
 #: The core, the databases, and the vocabulary that users import too.
@@ -180,7 +180,7 @@ def test_the_core_imports_no_feature() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The members of wide interfaces do not grow: the state of a session, and the dialect of a database.
+# The wide interfaces do not grow: a session's state, and the dialect of a database.
 
 #: The objects of a dialect, by their names.
 PARTS: dict[str, type] = {**ROLES, "compatible": FoundServer}
@@ -271,7 +271,7 @@ def _is_of_dialects(kind: Any) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Listeners of ours on a dialect come before those of the program, of whichever time and class they are.
+# Our listeners on a dialect run before the program's, whenever and on whichever class it adds them.
 
 
 def test_they_are_called_first() -> None:

@@ -215,7 +215,7 @@ def test_a_lock_of_the_users_own_is_not_silently_replaced() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The private names of sessions and pools: each test fails when SQLAlchemy has the name no more.
+# The private names of sessions and pools: each test fails if SQLAlchemy drops one.
 
 
 def test_a_session_closes_what_it_has_taken_from_the_pool(engine: Engine) -> None:

@@ -205,7 +205,7 @@ def test_narrowed_by_finds_the_relationships_whose_members_may_be_left_out(
 
 
 # --------------------------------------------------------------------------------------------------
-# ``_sa_orm_load_options``: what a Query says of the statement that it executes.
+# ``_sa_orm_load_options``: what a Query says about the statement it executes.
 
 
 class Base(DeclarativeBase):

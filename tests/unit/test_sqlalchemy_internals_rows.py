@@ -63,10 +63,10 @@ def test_the_mappers_of_all_classes_are_known() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The names by which sqlalchemy_internals.py finds the execution that has loaded an object.
+# The names that sqlalchemy_internals.py uses to find the execution that loaded an object.
 #
-# Read are ``loading._new_runid``, ``context`` of a Result (since SQLAlchemy 2.1), ``_real_result`` of
-# a ScalarResult, ``_results`` of a MergedResult, and two that have no underscore and are not documented: ``InstanceState.runid``, and
+# It reads ``loading._new_runid``, ``context`` of a Result (since SQLAlchemy 2.1), ``_real_result`` of
+# a ScalarResult, ``_results`` of a MergedResult, and two undocumented names without an underscore: ``InstanceState.runid``, and
 # ``raw`` of a Result.
 
 
@@ -135,9 +135,9 @@ def test_most_types_have_none() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The private names of INSERT and UPDATE that sqlalchemy_internals.py reads mean what they meant.
+# The private names of INSERT and UPDATE that sqlalchemy_internals.py reads keep their meaning.
 #
-# Read from them: ``_values``, ``_ordered_values`` (2.0), ``_multi_values``, ``select``,
+# It reads ``_values``, ``_ordered_values`` (2.0), ``_multi_values``, ``select``,
 # ``_post_values_clause`` and the names of its classes.
 
 LINES: Any = Line.__table__

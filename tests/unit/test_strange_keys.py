@@ -243,7 +243,7 @@ def test_what_says_the_same_is_the_same_document(session: LockingSession, ident:
 
 
 # --------------------------------------------------------------------------------------------------
-# A primary key as Session.get() takes it, or a clear refusal.
+# A primary key in the form Session.get() accepts, or a clear refusal.
 
 ORDER, VOUCHER = mapper_of(Order), mapper_of(Voucher)
 

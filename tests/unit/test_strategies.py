@@ -326,7 +326,7 @@ def test_the_locks_that_wait_follow_from_the_select(name: str, waiting: set[Lock
 
 
 # --------------------------------------------------------------------------------------------------
-# Public names and texts at the end of a SELECT, for dialects of other packages.
+# Public names, and texts at the end of a SELECT, for dialects in other packages.
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLIC = {"sa_doclock", "sa_doclock.errors", "sa_doclock.dialects.base"}
@@ -393,7 +393,7 @@ def test_no_other_dialect_gets_a_suffix() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# SQLite's error numbers, on Python 3.10 too, whose sqlite3 tells none.
+# SQLite's error numbers, including on Python 3.10, whose sqlite3 does not report them.
 
 TEXTS = {
     "database is locked": 5,

@@ -193,9 +193,9 @@ def test_classes_are_declared_while_others_look_for_documents() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# State that a module keeps for all threads of a process has a sentence: why it is safe, also without a GIL.
+# A module's state shared by all threads needs a sentence that says why it is safe, even without a GIL.
 #
-# It is found by a rule, not by a list: a name of a module or class that is bound to an empty container,
+# A rule finds this state, not a list: a name of a module or class that is bound to an empty container,
 # or that the module changes; a name that a function rebinds; a cached function.
 
 PACKAGES = [

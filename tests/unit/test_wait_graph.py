@@ -276,7 +276,7 @@ def test_a_key_is_spelled_as_innodb_does(
 
 
 # --------------------------------------------------------------------------------------------------
-# The keys that a process remembers for lock_waits(): the last ones, and no more.
+# The keys that a process remembers for lock_waits(): the most recent ones only.
 
 
 def test_the_last_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

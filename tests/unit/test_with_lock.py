@@ -206,7 +206,7 @@ def test_what_a_subclass_loads_along_is_loaded_by_a_second_statement() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A change of a select after it got its lock may not take the lock away unnoticed.
+# Changing a select after it got its lock must not silently remove the lock.
 
 ORDERS = Order.__table__
 Change = Callable[[Select[Any]], Select[Any]]
@@ -283,7 +283,7 @@ def test_columns_alone_of_a_class_that_is_mapped_with_a_join_can_be_locked(
 
 
 # --------------------------------------------------------------------------------------------------
-# A select with a lock, inside a statement of another kind: the session must not overlook it.
+# A locking select inside another kind of statement: the session must not overlook it.
 
 Locked = Select[Any]
 

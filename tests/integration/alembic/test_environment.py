@@ -213,7 +213,7 @@ def test_alembic_ini_leaves_other_loggers_enabled(sqlite_url: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Alembic's entry point: autogenerate knows a check-out table without an import in env.py.
+# Alembic's entry point: autogenerate finds a check-out table without an import in env.py.
 
 HAS_PLUGINS = tuple(map(int, alembic_plugin.__version__.split(".")[:2])) >= (1, 18)
 

@@ -36,7 +36,7 @@ from .conftest import ROOT
 from .scripted import Server, migrating
 
 # --------------------------------------------------------------------------------------------------
-# The operations as Alembic sees them: reverse, autogenerate, the log, the import.
+# The operations in Alembic: reverse, autogenerate, log and import.
 
 ENABLE, DISABLE = EnableSnapshotIsolationOp, DisableSnapshotIsolationOp
 
@@ -144,7 +144,7 @@ def test_without_alembic_the_import_names_the_extra() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# ``--sql``: the exact script, and that no ALTER DATABASE is within a transaction of it.
+# ``--sql`` writes the exact script, with every ALTER DATABASE outside a transaction.
 
 ALLOW_ON = """\
 -- waits until every transaction that is open in the database has ended, blocks nobody
@@ -252,7 +252,7 @@ def test_the_check_for_error_226_can_fail() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The table of check-outs: created by an operation, written by autogenerate, and left alone.
+# The check-out table: an operation creates it, autogenerate writes it once and leaves it alone.
 
 NAME = "co_alembic"
 

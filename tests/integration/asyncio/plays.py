@@ -26,7 +26,7 @@ FOR_UPDATE, NO_WAIT, SNAPSHOT = LockOptions.ForUpdate, LockOptions.NoWait, LockO
 
 
 # --------------------------------------------------------------------------------------------------
-# An asynchronous session with its own loop, so that an actor can play it in its thread.
+# An asynchronous session with its own event loop, which an actor plays in its thread.
 
 T = TypeVar("T")
 Play = Callable[[AsyncLockingSession], Awaitable[T]]
@@ -99,7 +99,7 @@ def playing(action: Play[T]) -> Callable[[Bridge], T]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The actions of asynchronous actors, in the words of the tests.
+# The actions of asynchronous actors, as the tests name them.
 
 SHARED = LockOptions.SharedRead
 WITH_LINES = (selectinload(Order.lines),)
@@ -160,7 +160,7 @@ async def roll_back(session: AsyncLockingSession) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Cancel a task in the middle of a play, and check what is left of it.
+# Cancels a task in the middle of a play and checks what remains.
 
 Player = Actor[Any]
 

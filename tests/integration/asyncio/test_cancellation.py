@@ -209,10 +209,10 @@ def test_by_a_timeout_of_asyncio(ann: Player, ben: Player, enter_async: Enter) -
 
 
 # --------------------------------------------------------------------------------------------------
-# A task that is cancelled at any of its waits ends with CancelledError, and leaves nothing behind.
+# A task cancelled at any wait ends with CancelledError and leaves nothing behind.
 #
-# At any: also in a question that the library asks the server by itself, and in the cleanup behind it.
-# Each run has an engine that has not connected yet, so that all questions are asked.
+# The waits include the library's own questions to the server and the cleanup after them.
+# Each run uses an engine that has not connected yet, so the library asks every question.
 
 # aioodbc and aiosqlite: a thread continues the statement of a cancelled task.
 

@@ -196,7 +196,7 @@ async def test_blocks_on_an_object_a_select_and_several_documents(url: sa.URL) -
 
 
 # --------------------------------------------------------------------------------------------------
-# lock_key(), awaited: it waits, is refused and cancelled, and leaves nothing on the connection.
+# Awaited lock_key() waits, is refused or is cancelled, and leaves nothing on the connection.
 
 KEY = "user:42"
 FREE = (False, 0, 0)
@@ -272,7 +272,7 @@ def test_cancelled_while_it_is_held(ben: Player, enter_async: Callable[[str], Pl
 
 
 # --------------------------------------------------------------------------------------------------
-# get_or_create_entity(), awaited.
+# Awaited get_or_create_entity().
 
 CALLERS = 12
 
@@ -295,7 +295,7 @@ async def test_twelve_tasks_at_once_get_one_row(url: sa.URL) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A document that is held and has expired comes back loaded: no attribute of it needs an await.
+# A held document that expired is loaded again: none of its attributes needs an await.
 
 Session = AsyncLockingSession
 Expire = Callable[[Session, Order], Awaitable[None]]

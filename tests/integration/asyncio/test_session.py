@@ -28,7 +28,7 @@ from tests.support.models import Customer, Order
 from tests.support.rows import rows
 
 # --------------------------------------------------------------------------------------------------
-# The session inside of an AsyncLockingSession is a LockingSession, whatever class is given.
+# The session inside an AsyncLockingSession is a LockingSession, whichever class is passed.
 
 FOR_UPDATE = LockOptions.ForUpdate
 
@@ -163,7 +163,7 @@ async def test_advanced_alchemy_makes_sessions_that_lock(url: sa.URL) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The ways to get an AsyncLockingSession, and to use it beside the session's own methods.
+# Ways to create an AsyncLockingSession, and to use it with the session's own methods.
 
 
 @in_a_loop
@@ -253,7 +253,7 @@ async def test_in_the_callers_transaction_changes_wait_for_the_caller(url: sa.UR
 
 
 # --------------------------------------------------------------------------------------------------
-# An AsyncLockingScopedSession has a session with its own locks for each task.
+# An AsyncLockingScopedSession gives each task its own session and locks.
 
 NO_WAIT = LockOptions.ForUpdate | LockOptions.NoWait
 Scoped = AsyncLockingScopedSession[AsyncLockingSession]
@@ -313,7 +313,7 @@ async def test_every_method_is_that_of_the_session(url: sa.URL) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# AsyncLockingSession has the methods of LockingSession, with the same arguments, awaited.
+# AsyncLockingSession awaits the methods of LockingSession, with the same arguments.
 
 SYNC_THERE_TOO = {"entity_set", "held_locks", "on_commit"}
 BLOCKS = {

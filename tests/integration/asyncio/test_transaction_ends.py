@@ -186,7 +186,7 @@ async def test_an_implicit_commit(url: sa.URL) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Ctrl-C between the end of a transaction and SQLAlchemy's event of it, under asyncio.
+# Under asyncio, Ctrl-C arrives between the end of a transaction and SQLAlchemy's event.
 
 NoWait = LockOptions.NoWait
 

@@ -172,7 +172,7 @@ def test_a_loop_that_waits_for_a_lock_does_other_work(ann: Player, ben: Player) 
 
 
 # --------------------------------------------------------------------------------------------------
-# An asynchronous session tells who holds what it does not get; async_lock_waits() who waits.
+# An asynchronous session reports who holds a refused lock; async_lock_waits() reports who waits.
 
 MANY = 40
 ONE_ONLY = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 2}

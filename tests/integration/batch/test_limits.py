@@ -227,7 +227,7 @@ def test_skip_locked_with_a_lock_timeout_skips(
 
 
 # --------------------------------------------------------------------------------------------------
-# A batch under asyncio: its loop continues while it pauses.
+# A batch under asyncio lets the event loop run while it pauses.
 
 AsyncSession = AsyncLockingSession
 Play = Callable[[AsyncEngine, AsyncSession, AsyncSession], Awaitable[None]]

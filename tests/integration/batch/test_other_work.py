@@ -236,7 +236,7 @@ def test_on_commit_functions_are_kept(
 
 
 # --------------------------------------------------------------------------------------------------
-# A refusal that ends the whole transaction at the server: MariaDB with innodb_rollback_on_timeout, for one.
+# A refusal ends the whole transaction, as on MariaDB with innodb_rollback_on_timeout.
 
 
 @pytest.fixture

@@ -194,7 +194,7 @@ async def test_asyncio(database: Database, factory: Factory) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Wrong arguments are clear errors before anything is sent, and one unreadable key does not hide the others.
+# Wrong arguments fail before anything is sent; one unreadable key does not hide the others.
 
 LEASES: list[Any] = [
     1e-9,

@@ -235,7 +235,7 @@ def test_takeovers_under_load(factory: sessionmaker[LockingSession], how: str) -
 
 
 # --------------------------------------------------------------------------------------------------
-# An interruption at the end of a transaction: what it has read of check-outs is not believed in the next one.
+# After an interrupted commit, rollback or close, the next transaction rereads its check-outs.
 
 ForUpdate = LockOptions.ForUpdate
 ENDS = [LockingSession.commit, LockingSession.rollback, LockingSession.close]

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.quick
 
 
 # --------------------------------------------------------------------------------------------------
-# lease_each(): rows for work of hours, each for one worker, who holds nothing while it works.
+# lease_each() gives each row to one worker for hours; the worker holds no lock meanwhile.
 
 TODO = sa.select(Order).where(Order.total == 0)
 SHORT = timedelta(seconds=0.6)  # the heartbeat runs after a third of it
@@ -224,7 +224,7 @@ def test_a_row_that_was_saved_is_processed_though_it_cannot_be_checked_in(
 
 
 # --------------------------------------------------------------------------------------------------
-# The clock: the database's, at the time of the question, and not at the begin of the transaction.
+# The clock is the database's, read at the question and not at the start of the transaction.
 
 
 def test_a_check_out_late_in_a_transaction_begins_then(
@@ -263,7 +263,7 @@ def test_times_are_in_utc_and_have_microseconds(
 
 
 # --------------------------------------------------------------------------------------------------
-# Check-outs and leases of AsyncLockingSession, and of the scoped sessions.
+# Check-outs and leases in AsyncLockingSession and in scoped sessions.
 
 Factory = async_sessionmaker[AsyncLockingSession]
 

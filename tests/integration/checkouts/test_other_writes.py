@@ -243,7 +243,7 @@ def test_the_docstring_of_the_way_that_does_not_ask() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Check-outs in sessions that have other features too: a lock that is refused leaves nothing behind.
+# Check-outs in sessions with other features: a refused lock leaves nothing behind.
 
 GATE = DocumentGate()
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -240,7 +240,7 @@ def test_a_plain_session_sees_all(engine: sa.Engine, factory: Factory) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# claim_each() of documents that somebody may have checked out: those are left out.
+# claim_each() skips documents that are checked out.
 
 TODO = sa.select(Order).where(Order.total == 0)
 

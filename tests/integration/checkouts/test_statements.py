@@ -168,7 +168,7 @@ def test_many_at_once(factory: sessionmaker[LockingSession], engine: sa.Engine) 
 
 
 # --------------------------------------------------------------------------------------------------
-# Check-outs in OpenTelemetry: a lock span, and an event on the span of the program.
+# Check-outs in OpenTelemetry: a lock span, and an event on the program's span.
 
 
 @pytest.mark.databases("sqlite")

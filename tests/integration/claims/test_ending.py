@@ -19,7 +19,7 @@ from tests.integration.locking.steps import locks_rows
 from tests.support.databases import Database
 
 # --------------------------------------------------------------------------------------------------
-# The transaction of a claim ends in a commit that fails, or in one of the block's own.
+# The transaction of a claim ends in a commit that fails, or in the block's own commit.
 
 Factory = sessionmaker[LockingSession]
 Run = Callable[..., list[Any]]
@@ -275,7 +275,7 @@ def test_a_flush_that_failed_and_was_swallowed_is_no_success(
 
 
 # --------------------------------------------------------------------------------------------------
-# Four processes with two threads each, of which one is killed in mid-claim.
+# Four processes with two threads each; one process is killed in mid-claim.
 
 MANY = 500
 

@@ -195,7 +195,7 @@ def test_by_an_exception_in_a_block_of_a_batch(
 
 
 # --------------------------------------------------------------------------------------------------
-# An asynchronous loop that is left early, or whose task is cancelled, holds nothing.
+# An asynchronous loop releases its locks on an early exit or a cancelled task.
 
 
 async def leave_by_break(claims: Any) -> None:
@@ -252,7 +252,7 @@ async def test_a_cancelled_task_holds_nothing(
 
 
 # --------------------------------------------------------------------------------------------------
-# A loop that nobody has any more is garbage, whatever has failed in it, and holds nothing.
+# An abandoned loop is collected and releases its locks, whatever failed in it.
 
 Gone = weakref.ref[Claims[Any]]
 

@@ -172,7 +172,7 @@ def test_the_next_claim_is_not_to_be_had_inside_of_a_block(
 
 
 # --------------------------------------------------------------------------------------------------
-# Rows that others hold, have processed or deleted meanwhile.
+# Other workers hold, process or delete rows meanwhile.
 
 ForUpdate = LockOptions.ForUpdate
 both = pytest.mark.parametrize("batch", [1, 4])

@@ -30,7 +30,7 @@ from tests.support.actors import PATIENCE
 from tests.support.databases import Database
 
 # --------------------------------------------------------------------------------------------------
-# claim_each(one_per=): of the rows with one weight, one is claimed at a time, in order.
+# claim_each(one_per=) claims one row per value at a time, in order.
 
 Run = Callable[..., list[Any]]
 Factory = sessionmaker[LockingSession]
@@ -174,7 +174,7 @@ def test_a_row_that_moves_to_another_value_comes_up_once(session_factory: Factor
 
 
 # --------------------------------------------------------------------------------------------------
-# The recipe of docs/claiming.md for N claims at once of the rows with the same value.
+# The recipe of docs/claiming.md for N simultaneous claims of rows with the same value.
 
 SLOTS, WORKERS = 2, 6
 
@@ -241,9 +241,9 @@ def test_no_more_are_at_work_and_all_is_done(
 
 
 # --------------------------------------------------------------------------------------------------
-# Two workers of a queue in order: with the index of docs/claiming.md they get different rows.
+# Two workers of an ordered queue get different rows with the index of docs/claiming.md.
 #
-# Without it InnoDB and SQL Server lock what the sort reads, and the second worker gets nothing; the plan says why.
+# Without it InnoDB and SQL Server lock what the sort reads; the second worker gets nothing, and the plan says why.
 
 
 class Base(DeclarativeBase):

@@ -163,7 +163,7 @@ def test_who_meets_others_goes_elsewhere_unless_there_is_an_order() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Pass after pass, until there is nothing to do; never for ever, never without a rest.
+# Passes repeat until no work is left: they always end, and always pause in between.
 
 Factory = sessionmaker[LockingSession]
 Run = Callable[..., list[Any]]
@@ -299,7 +299,7 @@ def test_nothing_to_do_is_one_read(session_factory: Factory) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# SQLite locks the file: one works at a time, whatever row it is of; and that is reported.
+# SQLite locks the file: one worker runs at a time, whichever row it has. Report and log say so.
 
 on_sqlite = pytest.mark.databases("sqlite")
 

@@ -190,7 +190,7 @@ def test_a_log_that_the_block_writes_keeps_the_row_from_coming_up_again(
 
 
 # --------------------------------------------------------------------------------------------------
-# Wrong arguments are refused before anything is sent.
+# Wrong arguments are rejected before anything is sent.
 
 
 class Unsent:

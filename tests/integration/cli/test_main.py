@@ -33,7 +33,7 @@ from tests.integration.cli.conftest import ROOT, Process
 from tests.support.databases import Database
 
 # --------------------------------------------------------------------------------------------------
-# A text that would be a style, a link, an emoji, a colour and a new line, and a table of that name.
+# A table name that contains a style, a link, an emoji, a color and a new line.
 
 HOSTILE: Final = (
     "[/x] [bold] [link=http://x] :bug: \x1b[31m\x1b]8;;http://x\x07 \x9b2J\u202e \r\nok %s {0}"
@@ -52,7 +52,7 @@ class Strange(Base):
 
 
 # --------------------------------------------------------------------------------------------------
-# The command line starts: its help, its version, and its messages when it cannot start.
+# The command line starts: help, version, and messages when it cannot start.
 
 Run = Callable[..., Process]
 UMLAUT = """\
@@ -173,7 +173,7 @@ def test_another_missing_module_is_not_blamed_on_the_extra() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# ``sa-doclock demo``, and the stories that it tells, on every database.
+# ``sa-doclock demo`` tells its stories on every database.
 
 both_cases = pytest.mark.parametrize("names", [SAME_LINE, TWO_LINES], ids=["same", "other"])
 
@@ -245,7 +245,7 @@ def test_the_whole_demo_needs_no_database(sa_doclock: Run) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Data in the output of each command is text: no style, link, emoji or control of the terminal, no line of its own.
+# Every command prints data as plain text: no style, link, emoji, control code or line break.
 
 KEY = HOSTILE[:40]
 ARTICLE = "tests.integration.checkouts.models:Article"

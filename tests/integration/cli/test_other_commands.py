@@ -24,7 +24,7 @@ from tests.support.models import Order
 pytestmark = pytest.mark.each_value
 
 # --------------------------------------------------------------------------------------------------
-# ``sa-doclock doctor``: its report, its JSON, its exit statuses, and what it cannot do.
+# ``sa-doclock doctor``: its report, JSON, exit statuses and limits.
 
 PARTS = "tests.integration.doctor.test_models:Base"
 
@@ -87,7 +87,7 @@ def test_models_that_are_none(tmp_path: Path, models: str, reported: str) -> Non
 
 
 # --------------------------------------------------------------------------------------------------
-# ``sa-doclock explain``: for people, as JSON, and what cannot be explained.
+# ``sa-doclock explain``: output for people, output as JSON, and statements it cannot explain.
 
 ORDER = "tests.support.models:Order"
 

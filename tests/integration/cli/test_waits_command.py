@@ -194,7 +194,7 @@ def test_a_url_is_needed() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Many that wait for one row, and a deadlock before the server ends it: what is asked, and printed.
+# Many waiters for one row, and a deadlock before the server ends it: questions and output.
 
 MANY = 200
 

@@ -392,7 +392,7 @@ def test_two_phases_are_refused(through: Through) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# An id is that of one transaction in one history of one server; elsewhere it says less.
+# A transaction id is valid in one history of one server; elsewhere it proves less.
 
 COMMITTED, ABORTED, UNKNOWN = Outcome.COMMITTED, Outcome.ABORTED, Outcome.UNKNOWN
 #: The known facts about a transaction, if it was committed and if it was not.

@@ -166,7 +166,7 @@ def test_of_two_databases(through: Through, first: bool) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The question before COMMIT is one round trip, and only where something may have been written.
+# The question before COMMIT costs one round trip, and only if the transaction might have written.
 
 
 @pytest.fixture

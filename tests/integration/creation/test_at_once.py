@@ -34,7 +34,7 @@ def all_at_once(number: int, call: Callable[[], T]) -> list[T]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Twelve callers at once for a row that is not there: one row, no error, at any isolation level.
+# Twelve simultaneous callers create one missing row: one row, no error, at any isolation level.
 
 CALLERS = 12
 LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")

@@ -160,7 +160,7 @@ def test_another_object_that_cannot_be_flushed_is_the_error_of_the_call(
 
 
 # --------------------------------------------------------------------------------------------------
-# get_or_create_entity() of declared documents: the guard knows the new row, and its version counts.
+# get_or_create_entity() of declared documents: the guard knows the new row, its version counts.
 
 CALLERS = 12
 

@@ -199,7 +199,7 @@ def test_what_is_no_engine() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The checks of check-outs: their table is missing, or the clocks run apart.
+# The check-out checks report a missing table and clocks that differ.
 
 OURS = (
     "checkout-table-missing",

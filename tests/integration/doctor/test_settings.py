@@ -20,7 +20,7 @@ pytestmark = pytest.mark.quick
 
 
 # --------------------------------------------------------------------------------------------------
-# Engines whose connections have a setting that is a fault, and engines that have it right.
+# Engines with a faulty connection setting, and engines with the right one.
 
 ALL = ("postgresql", "mysql", "mariadb", "sqlite")
 SERVERS = ALL[:3]
@@ -111,7 +111,7 @@ def engine_of(url: str, options: Options) -> sa.Engine:
 
 
 # --------------------------------------------------------------------------------------------------
-# Each check finds its fault on a real server that has it, and nothing on one that has it right.
+# Each check finds its fault on a real server, and reports nothing on a correct one.
 
 Codes = Callable[[Options], set[str]]
 

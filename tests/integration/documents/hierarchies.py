@@ -11,7 +11,7 @@ from sa_doclock import document
 from tests.integration.documents.models import OWNED, Base, key
 
 # --------------------------------------------------------------------------------------------------
-# Declared documents whose header, or whose parts, are mapped with inheritance.
+# Declared documents that map their header or parts with inheritance.
 
 
 @document
@@ -117,7 +117,7 @@ class BitMark(Base):
 
 
 # --------------------------------------------------------------------------------------------------
-# Declared documents with every kind of relationship but the plain one.
+# Declared documents with every kind of relationship except the plain one.
 
 album_tag = sa.Table(
     "dc_album_tag",

@@ -78,7 +78,7 @@ from tests.integration.documents.models import (
 from tests.support.refill import Refill
 
 # --------------------------------------------------------------------------------------------------
-# The rows that each test begins with: documents 1 and 2 of most kinds.
+# The initial rows of each test: documents 1 and 2 of most kinds.
 
 
 def many(names: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
@@ -186,7 +186,7 @@ refill = Refill(
 
 
 # --------------------------------------------------------------------------------------------------
-# A document with everything that belongs to it, as plain values.
+# A document and all its parts, as plain values.
 
 #: The parts read of each class, in this order; written down here, independent of the library.
 _PARTS: dict[type[Base], list[str]] = {

@@ -165,7 +165,7 @@ def test_nobody_changes_parts_while_the_document_is_held(alice: Actors, bob: Act
 
 
 # --------------------------------------------------------------------------------------------------
-# Pending changes on parts at any depth: reported before the lock, or under it where it must ask.
+# Pending changes on parts at any depth: reported before the lock, or under it if it must ask.
 
 LOCKS: dict[str, Callable[[LockingSession, Any, Any], Any]] = {
     "ForUpdate": lambda s, entity, ident: s.get_entity(entity, ident, ForUpdate),
@@ -310,7 +310,7 @@ def test_a_pending_tree_is_its_topmost_headers(session: LockingSession) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# AsyncLockingSession.get_document(): every part is there, nothing has to be awaited after.
+# AsyncLockingSession.get_document() loads every part: no attribute needs an await.
 
 Run = Callable[..., None]
 KINDS: list[tuple[type[Any], Any]] = [

@@ -246,7 +246,7 @@ def test_it_is_no_change(session: LockingSession, sent: list[str]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A lock loads no parts that the session did not have.
+# A lock does not load parts that the session had not loaded.
 
 ENTITIES: list[type[Any]] = [Order, Job, Category, Album, Bill]
 

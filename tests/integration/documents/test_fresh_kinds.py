@@ -224,7 +224,7 @@ def test_columns_of_a_subclass_are_fresh(session: LockingSession, elsewhere: Run
 
 
 # --------------------------------------------------------------------------------------------------
-# Later locks of a session: what came to it, or came back, since the lock before is fresh too.
+# Later locks of a session also refresh objects that it gained since the previous lock.
 
 # SQLite's lock covers the file: no other session writes between two locks of a transaction.
 

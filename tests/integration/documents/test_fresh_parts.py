@@ -209,7 +209,7 @@ def test_pending_changes_of_other_documents_stay(session: LockingSession, elsewh
 
 
 # --------------------------------------------------------------------------------------------------
-# Fresh, however the collection is loaded: raise, write_only, dynamic, selectin, joined.
+# Parts are fresh whichever way the collection loads: raise, write_only, dynamic, selectin, joined.
 
 WITH_NOTES = selectinload(Bill.items).selectinload(Item.notes)
 

@@ -168,7 +168,7 @@ def test_parts_below_parts_of_their_own_kind(session: LockingSession, sent: list
 
 
 # --------------------------------------------------------------------------------------------------
-# get_documents(): as many statements as for one document, however many there are.
+# get_documents() sends as many statements as for one document, however many it loads.
 
 Run = Callable[..., None]
 
@@ -300,7 +300,7 @@ def test_what_others_hold_is_skipped_with_its_parts(
 
 
 # --------------------------------------------------------------------------------------------------
-# Entities that are not declared: their one-to-many collections are their parts.
+# Undeclared entities: their one-to-many collections count as their parts.
 
 
 def test_one_level_is_fresh_and_the_next_is_left_alone(

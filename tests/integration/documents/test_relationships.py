@@ -22,7 +22,7 @@ from tests.integration.locking.steps import recorded
 from tests.support.databases import Database
 
 # --------------------------------------------------------------------------------------------------
-# View-only relationships to an ``aliased()``, row-limited ones among them: loaded, fresh, no owners.
+# View-only relationships to ``aliased()``, some row-limited: loaded, fresh, and not owners.
 
 ForUpdate = LockOptions.ForUpdate
 
@@ -118,7 +118,7 @@ def test_pending_changes_are_found_by_them(session_aliased: LockingSession, meth
 
 
 # --------------------------------------------------------------------------------------------------
-# get_document() loads the columns of single-table subclasses, of the header and of its parts.
+# get_document() loads the columns of single-table subclasses, for the header and its parts.
 
 
 class SingleTableBase(DeclarativeBase):

@@ -236,7 +236,7 @@ def test_a_limit_without_a_wait_is_refused(engine: sa.Engine) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# explain_lock() explains the lock of a class with any key, also where its table is empty.
+# explain_lock() explains the lock of a class with any key, even if its table is empty.
 
 
 class Season(enum.Enum):
@@ -293,7 +293,7 @@ def test_a_key_of_any_kind(database: Database, name: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The round trips that explain_lock() tells are those that a wire counts in front of the server.
+# explain_lock() reports as many round trips as a proxy in front of the server counts.
 
 # The sessions of these tests choose explicitly whether they use a pipeline.
 KINDS_ROUND_TRIPS = [

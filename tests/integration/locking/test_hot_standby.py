@@ -38,7 +38,7 @@ pytestmark = pytest.mark.databases("postgresql")
 
 
 # --------------------------------------------------------------------------------------------------
-# A streaming standby of the PostgreSQL server that the tests run on.
+# A streaming standby of the tests' PostgreSQL server.
 
 
 class Replication:

@@ -12,7 +12,7 @@ from sa_doclock import LockingSession, LockNotSupported, LockOptions, claim_each
 from tests.integration.mappings.mapped_document import MappedDocument
 
 # --------------------------------------------------------------------------------------------------
-# The ways to lock a document and to work on it.
+# Ways to lock a document and to work on it.
 
 Work = Callable[[LockingSession, list[Any]], None]
 """Is given the session that holds the locks, and the headers in the order of their keys."""

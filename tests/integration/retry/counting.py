@@ -14,7 +14,7 @@ from tests.support.actors import PATIENCE, Actor
 from tests.support.models import Customer, Order
 
 # --------------------------------------------------------------------------------------------------
-# Functions for run_transaction that count their runs.
+# Functions for run_transaction() that count their runs.
 
 Session = LockingSession
 Test = TypeVar("Test", bound=Callable[..., Any])

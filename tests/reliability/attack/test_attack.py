@@ -74,9 +74,9 @@ def test_no_program_loses_an_update_along_the_axes(
 
 
 # --------------------------------------------------------------------------------------------------
-# Random functions of gate.run(), other ones in every run: what is answered is saved once, and nothing else.
+# Random functions of gate.run(), different in every run: answered work is saved once, nothing else.
 #
-# The seed, and the seconds, are those of test_attack.py.
+# The seed and the duration are those of test_attack.py.
 
 CALLERS, CALLS = 8, 6
 FAILURES = (*(None,) * 6, "before", "after", "flush", "rollback", "swallow")

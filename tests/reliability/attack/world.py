@@ -16,7 +16,7 @@ from sa_doclock import LockingSession, LockNotAvailable, LockOptions, document
 from tests.support.databases import Database
 
 # --------------------------------------------------------------------------------------------------
-# A document with parts of every kind, each row with a counter; and what maps the same tables again.
+# A document with parts of every kind, each row with a counter, and second mappings of its tables.
 
 CASCADE = "all, delete-orphan"
 
@@ -126,7 +126,7 @@ def new_rows() -> list[Any]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The database of an attack, and the others: who write under the lock, and who look.
+# The attacked database, and the others: writers under the lock, and observers.
 
 Row = tuple[str, int]
 """A table and a key; ``("lines", doc)`` stands for the lines that came to a document."""

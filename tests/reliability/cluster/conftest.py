@@ -78,10 +78,10 @@ class Nodes:
 
 
 # --------------------------------------------------------------------------------------------------
-# Two nodes of a cluster that both take writes; or one line that says loudly why there are none.
+# A cluster of two nodes that both accept writes, or one prominent line that says why it is missing.
 #
-# Each test runs on MariaDB with Galera, and on MySQL with Group Replication. The clusters are started for
-# these tests alone. ``--databases`` without ``mariadb``, or without ``mysql``, leaves them out.
+# Each test runs on MariaDB with Galera, and on MySQL with Group Replication. The clusters start only
+# for these tests. ``--databases`` without ``mariadb``, or without ``mysql``, leaves them out.
 
 
 class Started(Protocol):

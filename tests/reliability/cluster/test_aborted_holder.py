@@ -242,7 +242,7 @@ def test_under_asyncio_too(nodes: Nodes, abort: Abort) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The first lock on a node says that it is one; the servers of the other tests are silent.
+# The first lock on a cluster node warns; the servers of the other tests stay silent.
 
 LOCKS = [LockOptions.ForUpdate, LockOptions.SharedRead]
 
@@ -282,7 +282,7 @@ def test_a_server_alone_is_no_node_of_a_cluster(database: Database) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# GET_LOCK is local to a node, and there is no COMMIT that fails: hence its own warning.
+# GET_LOCK is local to a node, and no COMMIT fails for it: hence its own warning.
 
 
 def test_both_nodes_grant_a_key_and_say_so(one: LockingSession, two: LockingSession) -> None:

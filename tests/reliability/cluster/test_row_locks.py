@@ -117,7 +117,7 @@ def test_a_document_read_whole_before_stays_as_it_was(
 
 
 # --------------------------------------------------------------------------------------------------
-# claim_each on two nodes: a row may come up on both, and is committed once.
+# claim_each() on two nodes: a row can come up on both, but commits once.
 
 OPEN = sa.select(Ticket).where(Ticket.total > 0).order_by(Ticket.id)
 
@@ -147,7 +147,7 @@ def test_the_second_commit_is_a_failure_in_its_report(
 
 
 # --------------------------------------------------------------------------------------------------
-# A change of details alone, without the header, is not detected: the trap, and its cure.
+# A change of details alone, without the header, goes undetected: the trap and its fix.
 
 LIMIT = 35
 """The highest sum of an order's lines, by a rule that its lock ought to protect."""
@@ -212,7 +212,7 @@ def test_on_one_node_the_lock_is_enough(nodes: Nodes, one: LockingSession) -> No
 
 
 # --------------------------------------------------------------------------------------------------
-# run_transaction over both nodes: no update is lost, as long as each one writes the header.
+# run_transaction() on both nodes does not lose an update, as long as each one writes the header.
 
 THREADS, TIMES = 2, 4  # threads on each node, and updates per thread
 

@@ -18,11 +18,11 @@ from tests.support.databases import Database
 from tests.support.models import Customer, Order
 
 # --------------------------------------------------------------------------------------------------
-# A check of the answers of gate.run(): one order of commits has to explain them.
+# Checks gate.run() answers: a single order of commits must explain them.
 #
-# Each function raises the counter of one document and returns it.  So the counter numbers the functions
-# in the order of their commits, and the numbers can be compared with the times of the callers: those of
-# several processes too, because Linux has one monotonic clock for all.
+# Each function raises the counter of one document and returns it.  The counter numbers the functions
+# in commit order, and the numbers can be compared with the callers' times, even across
+# processes, because Linux has one monotonic clock for all of them.
 
 
 class Answer(NamedTuple):
@@ -84,7 +84,7 @@ def not_rising(what: str, answers: Sequence[Answer]) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Processes with callers, and what they have reported.
+# Processes with callers, and their reports.
 
 FIRST_KEY, COUNTER = 1000, 30
 PATIENT = {"sqlite": {"timeout": 60}}

@@ -26,7 +26,7 @@ from tests.support.models import Customer, Order
 from tests.support.waits import poll_seconds_of, wait_until, waits_at
 
 # --------------------------------------------------------------------------------------------------
-# The checker finds each kind of history that no order of commits explains.
+# The checker finds each kind of history that no commit order explains.
 
 GOOD = (
     Answer(process=1, key=11, arrival=0, invoked=1.0, answered=4.0, number=31),
@@ -67,7 +67,7 @@ def test_what_is_saved_is_what_was_counted(stored: dict[int, int]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The order of answers is that of the commits, and in each process that of arrival.
+# The answers follow commit order, and within each process arrival order.
 
 
 def test_of_two_gates(engine: sa.Engine) -> None:
@@ -95,7 +95,7 @@ def test_of_processes(documents: Database, engine: sa.Engine) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A process is killed in the midst of a combined commit, while those of other processes wait.
+# A process is killed in the middle of a combined commit while other processes' commits wait.
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_nothing_of_its_transaction_is_saved_and_the_others_go_on(
 
 
 # --------------------------------------------------------------------------------------------------
-# The connection breaks at the COMMIT of several callers, before it arrives or before its answer does.
+# The connection breaks at the COMMIT of several callers, before the COMMIT or its answer arrives.
 
 Session = LockingSession
 COMBINED, CALLERS_COMMIT_CUT = 4, 8

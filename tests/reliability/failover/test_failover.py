@@ -66,9 +66,9 @@ def engine_of(urls: Sequence[str], takes_writes: str, **options: Any) -> Engine:
 
 
 # --------------------------------------------------------------------------------------------------
-# A run in which the server that takes the writes is killed, and another takes its place.
+# A run in which the primary server is killed and another one takes over.
 #
-# The clients and the verification are those of tests/reliability/faults.
+# The clients and the verification come from tests/reliability/faults.
 
 #: Acknowledged updates before the server is killed, and again after it.
 SHORT, LONG = 60, 500
@@ -231,10 +231,10 @@ def _verified(servers: Servers, engine: Engine, log: Log) -> Found:
 
 
 # --------------------------------------------------------------------------------------------------
-# The server that takes the writes is killed, and another takes its place.
+# The primary server is killed, and another one takes over.
 
 # --------------------------------------------------------------------------------------------------
-# The servers that each of these tests starts for itself; or a prominent line that explains why
+# The servers that each of these tests starts for itself, or a prominent line that says why
 # they are missing.
 
 
@@ -257,9 +257,9 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[[type[Servers]], 
 
 
 # --------------------------------------------------------------------------------------------------
-# The primary is killed in the middle of a run, and its synchronous standby promoted.
+# The primary is killed in the middle of a run, and its synchronous standby is promoted.
 #
-# Clients come back by a URL that names both.
+# Clients reconnect with a URL that names both.
 
 
 class Pair(Servers):
@@ -319,10 +319,10 @@ def test_nothing_that_was_acknowledged_is_lost(
 
 
 # --------------------------------------------------------------------------------------------------
-# A node of a Galera cluster is killed in the middle of a run; all clients go on at another.
+# A Galera node is killed in the middle of a run; all clients continue on another.
 #
-# Three nodes: of two, the one that is left has no majority, and takes no writes.  All clients work on the
-# same node at a time, where locks are as on one server.
+# Three nodes: with two, the survivor has no majority and rejects writes.  All clients use the
+# same node at a time, where locks work as on one server.
 
 TAKES_WRITES = "SHOW STATUS LIKE 'wsrep_ready'"
 # A read waits until the node applies the other nodes' earlier commits.

@@ -19,7 +19,7 @@ from tests.reliability.history.checker import check
 from tests.reliability.history.record import History, Outcome, Read
 
 # --------------------------------------------------------------------------------------------------
-# The database after it all, compared with the logs: nothing lost, nothing half there.
+# Compares the database with the logs afterwards: nothing lost, nothing half-written.
 
 Marks = Mapping[int, Mapping[int, int]]
 """By attempt: by folder, the change of its total."""
@@ -135,7 +135,7 @@ def _saw_too_much(attempt: Attempt, lost: set[int]) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# The pool afterwards: all connections back, and none with a setting of ours.
+# The pool afterwards: all connections are back, and none keeps a setting of ours.
 
 #: Settings that must be equal on a connection of the pool and on a new connection.
 _SETTINGS: Mapping[str, str] = {
@@ -208,7 +208,7 @@ def _settings(connection: Connection) -> tuple[object, ...]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Locks that are still there when every client has gone.
+# Locks that remain after every client is gone.
 
 #: Seconds that a server may take to notice a dead client.
 PATIENCE = 30.0

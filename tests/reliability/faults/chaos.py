@@ -33,7 +33,7 @@ class Chaos(Protocol):
 
 
 # --------------------------------------------------------------------------------------------------
-# Faults of a network.
+# Network faults.
 
 #: Seconds: short enough for a run, and longer than a statement.
 STALL = 0.2
@@ -53,7 +53,7 @@ class Reset:
 
 
 # --------------------------------------------------------------------------------------------------
-# Somebody else takes all connections of the pool, for longer than a client waits for one.
+# Another user takes all connections of the pool, for longer than a client waits for one.
 
 #: Seconds that a client waits for a connection, less than the crowd stays.
 POOL_TIMEOUT = 0.05
@@ -64,7 +64,7 @@ PATIENCE = 5.0
 
 
 # --------------------------------------------------------------------------------------------------
-# Exceptions like Ctrl-C, which nobody expects, at a place chosen at random.
+# Unexpected exceptions such as Ctrl-C, at a random place.
 
 PLACES = (
     "before_cursor_execute",
@@ -76,7 +76,7 @@ PLACES = (
 
 
 # --------------------------------------------------------------------------------------------------
-# The server's ids of the connections that an engine has, without asking the server.
+# The server's ids of an engine's connections, found without a query.
 
 
 class Backends:
@@ -163,7 +163,7 @@ class _Kills:
 
 
 # --------------------------------------------------------------------------------------------------
-# All kinds at once.
+# All kinds of faults at once.
 
 
 class Together:

@@ -20,7 +20,7 @@ from sa_doclock import DocLockError, LockingSession, LockMisuse, document
 from tests.reliability.history.record import Item, Outcome, Read, Transaction, Version, Write
 
 # --------------------------------------------------------------------------------------------------
-# The documents that are changed under faults, and the marks that every update leaves.
+# The documents that change under faults, and the marks that every update leaves.
 #
 # ``total`` is the sum of the values of the sheets, and of all deltas in the marks of the folder.
 # ``writer`` is the number of the attempt that wrote a row last, for the history.
@@ -77,7 +77,7 @@ def fill(connection: sa.Connection) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The attempts of the clients, the acknowledged commits, and the errors that reached them.
+# The clients' attempts, the acknowledged commits, and the errors that reached the clients.
 
 
 class Injected(BaseException):
@@ -202,7 +202,7 @@ def _note_commit(_: object) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A client changes the folders that it holds, and reads them; recorded as a history.
+# A client changes and reads the folders it holds, and records this as a history.
 
 #: The largest change of a value.
 LARGEST = 9

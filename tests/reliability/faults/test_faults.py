@@ -351,7 +351,7 @@ class AsyncClients:
 
 
 # --------------------------------------------------------------------------------------------------
-# Clients go on while servers are killed, connections break, and tasks are cancelled.
+# Clients continue while servers are killed, connections break, and tasks are cancelled.
 
 # --------------------------------------------------------------------------------------------------
 # Connections break, stall, or end in the middle of a packet.
@@ -375,7 +375,7 @@ def test_a_network_fails(
 
 
 # --------------------------------------------------------------------------------------------------
-# Connections and statements are ended by the server, at any moment.
+# The server ends connections and statements at any moment.
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
@@ -391,7 +391,7 @@ def test_statements_are_cancelled(scene: Scene, database: Database) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Faults within the process: no server has to do with them.
+# Faults inside the process, independent of any server.
 
 
 @pytest.mark.not_databases("mssql", "sqlite-journal")
@@ -442,7 +442,7 @@ async def survive_cancellations(scene: Scene, url: sa.URL, driver: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The server itself is killed in the middle, with everything else that goes wrong around it.
+# The server itself is killed in mid-run, amid every other kind of fault.
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_errors_that_are_no_errors_for_a_client() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Bugs that the verification must find: each is put in on purpose, and taken out again.
+# Bugs that the verification must find: each is injected on purpose, and removed again.
 
 #: With pipeline=True another path sends the COMMIT.
 

@@ -21,9 +21,9 @@ _FOR_UPDATE, _SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 
 
 # --------------------------------------------------------------------------------------------------
-# The spelling of a lock on each database, written once more, without the library.
+# The spelling of a lock on each database, written a second time without the library.
 #
-# What a database has received is read by :func:`missing`, which says what is not there of the lock.
+# :func:`missing` reads the statement sent to a database, and says which part of the lock is absent.
 
 ANY_LOCK = re.compile(
     r"FOR UPDATE|FOR SHARE|SHARE MODE|UPDLOCK|NOLOCK|READPAST|BEGIN IMMEDIATE|READ ONLY|SNAPSHOT"
@@ -165,7 +165,7 @@ _DATABASES: Mapping[str, Callable[[Asked], str | None]] = {
 
 
 # --------------------------------------------------------------------------------------------------
-# One question to one session: what it is asked, what the database is sent, what comes out.
+# One question to one session: the call, the statement sent, the result.
 
 MODIFIERS = LockOptions.NoWait | LockOptions.SkipLocked
 EVERY = [LockOptions(bits) for bits in range(64)]
@@ -295,7 +295,7 @@ def is_ours(error: Exception | None) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# The choices of hypothesis: everything, but more often what leads somewhere.
+# The choices of hypothesis: everything, but more often the useful ones.
 
 
 def some(names: Iterable[str], usual: Iterable[str]) -> st.SearchStrategy[str]:

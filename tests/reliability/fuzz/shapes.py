@@ -95,7 +95,7 @@ def put_kinds(database: str, engine: Engine, script: Script) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The states of a session before it is asked for a lock.
+# The states of a session before the lock call.
 
 Prepare = Callable[[LockingSession, Shape], Any]
 """A function that brings a session into a state.  Keep its result: the identity map is weak."""
@@ -185,7 +185,7 @@ def brought_by(state: str, lock: LockOptions) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Changes of a select: before it gets its lock, and after.
+# Changes of a select before and after it gets its lock.
 
 Change = Callable[[Any, Any], Any]
 """Of a statement and its entity; what comes out may be no Select any more."""
@@ -268,7 +268,7 @@ USUAL = ("where", "where of a key", "order_by", "limit", "join", "another entity
 
 
 # --------------------------------------------------------------------------------------------------
-# Values that a program may give by mistake, in place of anything.
+# Wrong values that a program can pass for any argument.
 
 
 class Unmapped:

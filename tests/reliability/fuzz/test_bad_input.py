@@ -44,7 +44,7 @@ from tests.reliability.fuzz.test_by_key import WAYS
 from tests.sql.models import Delivery, Line, Order
 
 # --------------------------------------------------------------------------------------------------
-# Anything in place of any argument: an error of ours or of Python's, before anything is sent.
+# Any value as any argument: our error or Python's, before anything is sent.
 
 junk = st.sampled_from(JUNK)
 entities = st.one_of(st.just(Order), st.just(Order), junk)
@@ -112,7 +112,7 @@ def test_with_lock_that_is_given_anything(statement: Any, entity: Any, lock: Any
 
 
 # --------------------------------------------------------------------------------------------------
-# Writes to a declared document: under its lock, or not at all.
+# Writes to a declared document happen under its lock or not at all.
 
 DOCUMENT = CLASSES["declared document"]
 # On SQLite, an UPDATE of no row takes the write lock.
@@ -166,7 +166,7 @@ def test_it_is_written_under_its_lock_or_not_at_all(
 
 
 # --------------------------------------------------------------------------------------------------
-# Named locks: whatever the key, the database is asked to take it, or an error of ours comes out.
+# Named locks: for any key, the database takes it or the library raises its own error.
 
 EXCLUSIVE, SHARED, AT_ONCE = "exclusive", "shared", "at once"
 _GET_LOCK = {
@@ -238,7 +238,7 @@ def test_a_key_is_taken_or_an_error_of_ours_comes_out(
 
 
 # --------------------------------------------------------------------------------------------------
-# Selects of every kind: the lock is in what is sent to the database, or an error of ours comes out.
+# Selects of every kind: the statement sent contains the lock, or the library raises its own error.
 
 #: Statements that no longer read a row of the header, so that there is nothing to lock.
 OTHER_STATEMENTS = {"text", "a count alone"}

@@ -159,7 +159,7 @@ def _is_wrong(way: str, wish: Wish, key: str) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# All 64 sets of options, on every database: those that mean something lock, the others do not.
+# All 64 sets of options on every database: the meaningful ones lock, the others do not.
 
 SKIP = LockOptions.SkipLocked
 #: Options that the database cannot express.
@@ -207,7 +207,7 @@ def test_a_set_is_locked_or_the_options_are_refused(served: Sessions, shape: str
 
 
 # --------------------------------------------------------------------------------------------------
-# Every way, in every state and one state after another: chance leaves none of them out.
+# Every way, in every state and every sequence of states: chance does not skip any.
 
 PLAIN = CLASSES["plain"]
 

@@ -12,15 +12,15 @@ from tests.reliability.history.items import Anomaly, Name, found_in_reads, found
 from tests.reliability.history.record import ABSENT, History, Item, Outcome, Version
 
 # --------------------------------------------------------------------------------------------------
-# The graph of who depends on whom.
+# The dependency graph of transactions.
 #
-# An edge from one transaction to another says that the one comes first in every serial order:
+# An edge from one transaction to another says that the first precedes it in every serial order:
 #
-# ww  the other has replaced what the one wrote
-# wr  the other has read what the one wrote
-# rw  the other has replaced what the one has read
-# pr  the same, and it has inserted or deleted it: a phantom
-# rt  the one had ended before the other began
+# ww  the second replaced a version that the first wrote
+# wr  the second read a version that the first wrote
+# rw  the second replaced a version that the first read
+# pr  the same, and it inserted or deleted the item: a phantom
+# rt  the first ended before the second began
 
 Graph: TypeAlias = "nx.DiGraph[int]"
 """Of the numbers of transactions, and of moments, which are below ``MOMENTS``.
@@ -95,7 +95,7 @@ def _events(history: History) -> Iterator[tuple[int, bool, int]]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The cycles in the graph of who depends on whom, by their names.
+# The cycles in the dependency graph, by name.
 
 Kinds = frozenset[str]
 _ORDER = ("ww", "wr", "rt", "rw", "pr")
@@ -212,7 +212,7 @@ class _Ways:
 
 
 # --------------------------------------------------------------------------------------------------
-# Everything that is wrong with a history.
+# Every anomaly of a history.
 
 
 def check(history: History) -> list[Anomaly]:

@@ -20,7 +20,7 @@ from tests.reliability.history.record import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# The names of what can be wrong with a history, as the literature has them.
+# The names of anomalies in a history, as the literature has them.
 #
 # Adya, "Weak Consistency" (1999): G0 to G2; Berenson and others, "A Critique of ANSI SQL Isolation
 # Levels" (1995): P0 to P4, A5A, A5B; Bailis and others, "Scalable Atomic Visibility with RAMP
@@ -61,7 +61,7 @@ class Anomaly(NamedTuple):
 
 
 # --------------------------------------------------------------------------------------------------
-# Of each item, which version has replaced which.
+# For each item, which version replaced which.
 
 
 class Orders:

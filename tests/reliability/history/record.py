@@ -10,9 +10,9 @@ from typing import NamedTuple
 # --------------------------------------------------------------------------------------------------
 # The reads and writes of one transaction.
 #
-# Every write makes a version that nobody else makes, so that a read tells whose write it saw; and a
-# write says which version it has replaced, which puts the versions of an item in order.  An item that
-# is not there has a version too: that of its deletion, or ``FIRST`` where it never was.
+# Every write makes a unique version, so a read tells whose write it saw. A write also names the
+# version it replaced, which puts the versions of an item in order.  A missing item
+# has a version too: that of its deletion, or ``FIRST`` if it never existed.
 
 
 class Item(NamedTuple):
@@ -116,12 +116,12 @@ class Transaction:
 
 
 # --------------------------------------------------------------------------------------------------
-# Since when an item was not there, which a reader cannot see.
+# How long an item has been absent, which a reader cannot see.
 #
-# ``ABSENT`` stands for the item's deletion, or for ``FIRST`` if it never was.  Where an item was deleted
-# more than once, the header that the same transaction has read tells which deletion it is, provided
-# that whoever deletes a detail writes the header as well.  Otherwise it is left open: then it is an
-# edge to nobody, and accuses nobody.
+# ``ABSENT`` stands for the item's deletion, or for ``FIRST`` if it never existed.  If an item was
+# deleted more than once, the header that the same transaction read tells which deletion it is,
+# if everyone who deletes a detail also writes the header.  Otherwise it stays open: no edge, and
+# no accusation.
 
 
 def never_there(transactions: Sequence[Transaction]) -> set[Item]:
@@ -252,7 +252,7 @@ def _before(
 
 
 # --------------------------------------------------------------------------------------------------
-# The history that transactions make together: which of them count, and which version follows which.
+# The history that transactions make together: which count, and which version follows which.
 
 __all__ = [
     "ABSENT",

@@ -124,7 +124,7 @@ def _detail(document: Document, name: str) -> Detail | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The ways in which a program reads documents under a lock, and ends its transaction.
+# How a program reads documents under a lock, and how it ends its transaction.
 
 Sessions: TypeAlias = "sessionmaker[LockingSession]"
 Body = Callable[[LockingSession, Sequence[Document]], None]
@@ -195,7 +195,7 @@ WAYS: Mapping[str, Way] = {**PLAIN, "locked": _locked, "run_transaction": _run_t
 
 
 # --------------------------------------------------------------------------------------------------
-# Real sessions on the tables of the stress fixture; what they read and write is recorded.
+# Real sessions on the stress fixture's tables, with recorded reads and writes.
 
 DOCUMENTS = (1, 2)
 NAMES = ("N0", "N1", "N2")

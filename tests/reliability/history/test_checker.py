@@ -35,13 +35,13 @@ from tests.reliability.history.test_properties import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# Histories as the literature writes them: one string.
+# Histories in the notation of the literature: one string.
 #
-# ``r1(x0)`` transaction 1 reads what was there first, ``w1(x1)`` it writes x, ``w1(x1.2)`` for the
-# second time, over what it has read or written of x before; ``w2(x2/x1)`` says itself what it replaces.
-# ``r1(d-)`` it reads that d is not there, and ``w1(d1)`` after that inserts it; ``x1(d1)`` deletes it.
-# ``c1`` commits, ``a1`` aborts, ``u1`` nobody knows.  The first operation of a transaction begins it.
-# After ``|`` stands the final state.  ``h`` is the header of document 1, ``d`` and ``e`` are its details;
+# ``r1(x0)`` transaction 1 reads the first version, ``w1(x1)`` it writes x, ``w1(x1.2)`` for the
+# second time, over what it read or wrote of x before; ``w2(x2/x1)`` names the version it replaces.
+# ``r1(d-)`` it reads that d is missing, and ``w1(d1)`` after that inserts it; ``x1(d1)`` deletes it.
+# ``c1`` commits, ``a1`` aborts, ``u1`` is unknown.  The first operation begins the transaction.
+# After ``|`` is the final state.  ``h`` is the header of document 1, ``d`` and ``e`` are its details;
 # ``x`` and ``y`` are headers of other documents.
 
 _ITEMS = {"h": Item(1), "d": Item(1, "d"), "e": Item(1, "e"), "x": Item(2), "y": Item(3)}
@@ -79,7 +79,7 @@ def _version(name: str) -> Version:
 
 
 # --------------------------------------------------------------------------------------------------
-# Histories that are wrong on purpose, one for each anomaly, each with a right twin.
+# Histories that are wrong on purpose, one per anomaly, each with a correct twin.
 
 
 class Twins(NamedTuple):
@@ -267,7 +267,7 @@ DOCUMENTS = {
 
 
 # --------------------------------------------------------------------------------------------------
-# The checker finds each anomaly by its own name, and nothing in the right twin.
+# The checker finds each anomaly by name, and nothing in the correct twin.
 
 each = pytest.mark.parametrize("name", Name, ids=[name.value for name in Name])
 
@@ -332,7 +332,7 @@ def test_what_nobody_wrote_cannot_be_replaced() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Details that are inserted and deleted: what is wrong with their document has a name, too.
+# Details that are inserted and deleted: the checker also names errors in their document.
 
 each_documents = pytest.mark.parametrize("case", DOCUMENTS)
 
@@ -355,7 +355,7 @@ def test_what_was_there_at_first_is_not_inserted() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The checker accuses no history that was right, and finds whatever is made wrong in one.
+# The checker accepts every correct history, and finds each injected error.
 
 OVERLAP = 35  # ticks: up to eight are open at the same time
 
@@ -406,7 +406,7 @@ def test_the_graph_grows_with_the_number_of_transactions_alone() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A commit of which nobody knows counts as soon as anybody shows its work, and then as a whole.
+# A commit of unknown outcome counts once anyone sees its work, and then as a whole.
 
 TWO = "r1(h0) r1(d0) w1(h1) w1(d1) u1 "
 INSERT = "r1(h0) r1(d-) w1(h1) w1(d1) u1 "

@@ -20,7 +20,7 @@ from tests.reliability.history.record import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# Histories that are right by construction: one transaction after the other, however they overlap.
+# Histories correct by construction: one transaction after another, however they overlap.
 
 DOCUMENTS = (1, 2)
 PARTS = ("a", "b", "c")
@@ -135,7 +135,7 @@ def _write(one: Transaction, state: State, item: Item, nth: int, *, delete: bool
 
 
 # --------------------------------------------------------------------------------------------------
-# A history that was right, with one thing in it made wrong.
+# A correct history with one error in it.
 
 Corrupted = tuple[str, list[Transaction]]
 

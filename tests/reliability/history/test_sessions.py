@@ -136,7 +136,7 @@ def recorded(
 
 
 # --------------------------------------------------------------------------------------------------
-# Nothing is wrong with the history of sessions that lock; without locks, the checker finds it.
+# The history of sessions that lock is correct; without locks, the checker finds anomalies.
 
 SNAPSHOT = LockOptions.SnapshotRead
 
@@ -168,7 +168,7 @@ def test_without_locks_there_are_lost_updates(engine: Engine, database: Database
 
 
 # --------------------------------------------------------------------------------------------------
-# A change that comes between two reads of one document, step by step.
+# A change between two reads of one document, step by step.
 
 NAMES_SESSIONS = ("N0", "N1")
 PHANTOMS = {Name.P2, Name.P3, Name.DOCUMENT}
@@ -225,7 +225,7 @@ def test_a_snapshot_does_not(engine: Engine, again: bool) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The stress run, recorded: its own checks and the checker agree.
+# The recorded stress run: its own checks and the checker agree.
 
 SHARED = LockOptions.SharedRead
 SMALL = VersionedPlan(documents=3, threads=THREADS, iterations=25, seed=1)
@@ -267,7 +267,7 @@ def test_without_locks_it_has(
 
 
 # --------------------------------------------------------------------------------------------------
-# A database that shows what is not committed: the checker says so.
+# A database that shows uncommitted data: the checker reports it.
 
 # PostgreSQL lacks this level, and SQLite has it only within one process's shared cache.
 

@@ -32,7 +32,7 @@ from tests.reliability import Row, Soak
 from tests.support.databases import Database
 
 # --------------------------------------------------------------------------------------------------
-# The scene of the cycles: the documents of the stress fixture, and sessions that lock them.
+# The scene of the cycles: the stress fixture's documents, and sessions that lock them.
 
 DOCUMENTS = 5
 """Documents 0 to 4 are there, each with five details; a test puts them there with ``fill()``."""
@@ -117,7 +117,7 @@ Way = Callable[[Scene], None]
 # Measures of a program that must not grow, cycle after cycle.
 
 # --------------------------------------------------------------------------------------------------
-# The numbers of sessions and of locks, from the database itself.
+# The numbers of sessions and locks, as the database reports them.
 
 _POSTGRESQL = sa.text("""
     SELECT count(*), count(locks), coalesce(sum(locks), 0)
@@ -169,18 +169,18 @@ def _times_open(path: Path) -> int:
 
 
 # --------------------------------------------------------------------------------------------------
-# Measures of a program at this moment: numbers that must not grow.
+# Current measures of a program: numbers that must not grow.
 #
-# Which memory is measured, and why:
+# The memory it measures, and why:
 #
-# - *gc objects* by type, after a collection: exact, whoever else has used the memory before. It
-#   finds one object per cycle, and says what it is.
-# - *blocks*, ``sys.getallocatedblocks()``: exact as well, and also sees what the collector does
-#   not know: numbers, texts, bytes. It costs nothing, where tracemalloc makes a cycle three times
+# - *gc objects* by type, after a collection: exact, whatever used the memory before. It
+#   finds one object per cycle, and names its type.
+# - *blocks*, ``sys.getallocatedblocks()``: also exact, and it sees what the collector
+#   misses: numbers, strings, bytes. It costs nothing, while tracemalloc makes a cycle three times
 #   slower.
-# - *kB*, the resident pages that are the process's alone: the only one that sees what is allocated
-#   in C, by libpq, SQLite or the allocator itself. It moves in steps, and pages that were freed
-#   before hide small ones, so it has the room that is promised: 2 MB, for any number of cycles.
+# - *kB*, the process's private resident pages: the only measure that sees memory allocated
+#   in C, by libpq, SQLite or the allocator itself. It moves in steps, and pages freed earlier
+#   hide small ones, so its limit is the documented one: 2 MB, for any number of cycles.
 
 Footprint = Counter[str]
 
@@ -255,7 +255,7 @@ _MODULES = [
 
 
 # --------------------------------------------------------------------------------------------------
-# Runs each way so many times, and tells what has grown.
+# Runs each way a number of times, and reports what grew.
 
 #: Cycles of a way before measuring: they fill caches and pools.
 WARM_UP = 6

@@ -63,7 +63,7 @@ from tests.support.databases import PIPELINED, Database
 pytestmark = pytest.mark.not_databases("sqlite-journal")  # the same code, but slower
 
 # --------------------------------------------------------------------------------------------------
-# The ways in which a lock, or what is done under it, fails: one function is one cycle.
+# Ways for a lock, or work under it, to fail: one function is one cycle.
 
 FOR_UPDATE = LockOptions.ForUpdate
 SHARED, NO_WAIT, SNAPSHOT = LockOptions.SharedRead, LockOptions.NoWait, LockOptions.SnapshotRead
@@ -298,7 +298,7 @@ RARE_FAILURES: tuple[Way, ...] = (
 
 
 # --------------------------------------------------------------------------------------------------
-# The ways to take a lock and let it go: one function is one cycle.
+# Ways to take a lock and release it: one function is one cycle.
 
 
 def change_and_save(scene: Scene) -> None:
@@ -505,7 +505,7 @@ RARE_WAYS: tuple[Way, ...] = (
 
 
 # --------------------------------------------------------------------------------------------------
-# The ways of asyncio: one coroutine function is one cycle.
+# The asyncio ways: one coroutine function is one cycle.
 
 
 @dataclass
@@ -618,7 +618,7 @@ RARE_ASYNC_FAILURES = (as_way(a_waiter_that_is_cancelled),)
 
 
 # --------------------------------------------------------------------------------------------------
-# Each way, again and again.
+# Runs each way repeatedly.
 
 
 @pytest.fixture
@@ -652,7 +652,7 @@ def scene(database: Database, _unheard: None) -> Iterator[Scene]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Leaks made on purpose are found: an object, a number, a listener, a connection, a lock.
+# The tests find deliberate leaks: an object, a number, a listener, a connection, a lock.
 
 CYCLES = 20
 
@@ -760,7 +760,7 @@ def test_memory_outside_of_python(scene: Scene) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Cycle after cycle leaves nothing: not an object, a listener, a connection, nor a lock.
+# Repeated cycles leak nothing: no object, listener, connection or lock.
 
 
 @pytest.mark.soak
@@ -794,7 +794,7 @@ def test_what_takes_long_leaves_nothing(scene: Scene, soak: Soak, reliability: R
 
 
 # --------------------------------------------------------------------------------------------------
-# So it is under asyncio, with each driver.
+# Asyncio cycles leak nothing either, with each driver.
 
 WAYS_ASYNC = (*ASYNC_WAYS, *ASYNC_FAILURES)
 

@@ -17,7 +17,7 @@ ForUpdate, SharedRead, SnapshotRead = (
 
 
 # --------------------------------------------------------------------------------------------------
-# Documents as plain values, and what can be done to them.  Knows nothing of SQLAlchemy.
+# Documents as plain values, and the operations on them.  Does not use SQLAlchemy.
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def after(docs: Docs, what: Action) -> dict[int, Doc]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The waits between the two sessions: rows on PostgreSQL, the whole file on SQLite.  Pure Python.
+# The waits between two sessions: rows on PostgreSQL, the whole file on SQLite.  Pure Python.
 #
 # Session A takes any lock, session B only ForUpdate; both refuse to wait.
 

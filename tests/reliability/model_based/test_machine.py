@@ -68,7 +68,7 @@ from tests.reliability.model_based.engines import (
 from tests.support.databases import Database
 
 # --------------------------------------------------------------------------------------------------
-# The expected state: the committed documents, session A with its savepoints, and session B.
+# The expected state: committed documents, session A with its savepoints, and session B.
 
 _STRENGTH = (SnapshotRead, SharedRead, ForUpdate)
 Engine = Rows | File
@@ -476,7 +476,7 @@ def _found(session: Session, entity: type[T], ident: int) -> T | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The objects that a session has in memory, looked at without loading anything.
+# The objects in a session's memory, inspected without loading anything.
 
 
 def disagreements(session: Session, views: Mapping[int, Doc | None]) -> Iterator[str]:
@@ -867,7 +867,7 @@ def test_no_program_breaks_a_promise(world: World) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Short programs that the machine must not depend on chance to try.
+# Short programs that always run: the machine must not leave them to chance.
 
 
 def reads_before_another_changes(machine: Machine) -> None:

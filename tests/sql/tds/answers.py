@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 # --------------------------------------------------------------------------------------------------
-# The answers to a statement: rows, or that it has ended.
+# The answers to a statement: rows, or only its completion.
 
 _EMPTY = (  # nobody else holds a lock, and no migration has run
     *("dm_tran_database_transactions", "dm_tran_locks", "dm_os_waiting_tasks"),

@@ -137,13 +137,13 @@ def _access(
 
 
 # --------------------------------------------------------------------------------------------------
-# The state of a session of SQL Server, and the rules by which it refuses.
+# The state of a SQL Server session, and the rules by which it rejects statements.
 #
 # From "SET TRANSACTION ISOLATION LEVEL", "SET LOCK_TIMEOUT", "SET statements", "ALTER DATABASE SET
 # options", "Table hints" and "Database Engine events and errors", https://learn.microsoft.com/sql/.
 #
-# A transaction is at the level at which it began. A later level counts for the statements of the
-# same transaction, but SNAPSHOT does not: 3951.
+# A transaction keeps the level at which it began. A later level applies to statements of the
+# same transaction, except SNAPSHOT: 3951.
 
 READ_COMMITTED, SNAPSHOT = "READ COMMITTED", "SNAPSHOT"
 OFF, ON = 0, 1

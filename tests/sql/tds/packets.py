@@ -68,7 +68,7 @@ def _exactly(peer: socket.socket, length: int) -> bytes | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The beginning of a connection: without encryption, for any user.
+# The start of a connection: no encryption, any user.
 
 TYPES = "sp_datatype_info"
 #: Version, encryption: not supported, instance, thread, no MARS ("PRELOGIN", 2.2.6.5).

@@ -42,7 +42,7 @@ from tests.sql.tds.server import TDSServer, said
 from tests.sql.test_mssql_errors import known_numbers
 
 # --------------------------------------------------------------------------------------------------
-# The numbers of the server, out of what each driver makes of them, become our classes.
+# Each driver's form of the server's error numbers becomes our error classes.
 
 FAILURES: dict[int, type[LockFailed]] = {
     1222: LockNotAvailable,
@@ -142,7 +142,7 @@ def test_a_named_lock_is_the_transactions(session: LockingSession, wire: TDSServ
 
 
 # --------------------------------------------------------------------------------------------------
-# The statements that SQLAlchemy sends over each driver, and the number in what the driver raises.
+# The statements that SQLAlchemy sends over each driver, and the number in the driver's error.
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_each_known_number_is_found_in_what_the_driver_itself_raises(
 
 
 # --------------------------------------------------------------------------------------------------
-# A driver that is not available is reported with the reason, and nothing half-made stays.
+# An unavailable driver is reported with the reason, and nothing half-built remains.
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_a_library_that_does_not_load(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------
 # aioodbc waits for a lock in a thread, and has as many threads as its executor.
 #
-# Where all of them wait, the commit that would let the first one go on has no thread to run in.
+# If all of them wait, the commit that would release the first one has no thread to run in.
 
 WAITERS = 12
 PATIENCE = 20

@@ -236,10 +236,10 @@ def test_a_lock_after_a_commit_of_the_programs_own_is_that_transactions(
 
 
 # --------------------------------------------------------------------------------------------------
-# COMMIT and ROLLBACK by text give up the locks: the session asks whose transaction it is.
+# COMMIT and ROLLBACK as text give up the locks: the session checks which transaction it is in.
 #
-# CURRENT_TRANSACTION_ID() needs no privilege.  The question is asked once, before the next flush,
-# lock or commit; then nothing is sent that would be saved without the lock.
+# CURRENT_TRANSACTION_ID() needs no privilege.  The session asks once, before the next flush,
+# lock or commit; then it sends nothing that would be saved without the lock.
 
 ForUpdate = LockOptions.ForUpdate
 by_text = pytest.mark.parametrize(

@@ -125,9 +125,9 @@ def test_a_plain_session_stays_at_read_committed(session: LockingSession, wire: 
 
 
 # --------------------------------------------------------------------------------------------------
-# LOCK_TIMEOUT and DEADLOCK_PRIORITY stay with a connection: none of ours is left on it.
+# LOCK_TIMEOUT and DEADLOCK_PRIORITY stay with a connection: none of ours remains on it.
 #
-# That the server puts back what sp_executesql and sp_prepexec have set is documented ("SET
+# The server restores what sp_executesql and sp_prepexec set; that is documented ("SET
 # statements"), and is not proved here.
 
 
@@ -220,9 +220,9 @@ def test_nowait_does_not_wait_for_ddl_either(engine: Engine, wire: TDSServer, wa
 
 
 # --------------------------------------------------------------------------------------------------
-# The library's own questions to SQL Server go over a separate connection.
+# The library's own queries to SQL Server use a separate connection.
 #
-# On a Connection that the program has lent, nothing of it begins or ends a transaction.
+# On a Connection lent by the program, they do not begin or end a transaction.
 
 FOR_UPDATE = LockOptions.ForUpdate
 OF_THE_LOCK = (
@@ -326,7 +326,7 @@ def test_to_ask_begins_nothing(lent: Connection, wire: TDSServer) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The question for a row's holder uses a separate connection, whose short limit stays with it.
+# The query for a row's holder uses a separate connection, which keeps its short limit.
 
 
 def test_it_is_asked_beside_the_pool(engine: Engine, wire: TDSServer) -> None:

@@ -258,10 +258,10 @@ def test_where_no_index_is_found_the_error_names_the_causes(
 
 
 # --------------------------------------------------------------------------------------------------
-# The driver finds the rows behind what stands in front of them, in one batch.
+# The driver finds the rows of a SELECT that follows other statements in one batch.
 #
-# pyodbc looks at the first result alone, and a statement may be one. That the server answers a SET
-# with no count is from "DONE", [MS-TDS] 2.2.7.6, and is not proved here.
+# pyodbc looks at the first result only, and a statement can be one. That the server answers a SET
+# without a count is from "DONE", [MS-TDS] 2.2.7.6, and is not proved here.
 
 
 @pytest.fixture

@@ -113,9 +113,9 @@ def test_which_driver_sends_it(engine: Engine, driver: str, wire: TDSServer) -> 
 
 
 # --------------------------------------------------------------------------------------------------
-# No rollback hides LockLost or the server's own error, whatever has ended the transaction before.
+# A rollback does not hide LockLost or the server's own error, whatever ended the transaction.
 #
-# Each driver is asked: FreeTDS sends ROLLBACK without a transaction, which is error 3903.
+# Tests each driver: FreeTDS sends ROLLBACK without a transaction, which is error 3903.
 
 ForUpdate = LockOptions.ForUpdate
 ENDS_NOTHING_TO_ROLL_BACK = (

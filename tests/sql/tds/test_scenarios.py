@@ -76,7 +76,7 @@ def _as_sent(line: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# The first steps of the suite if a URL of SQL Server is given, over both drivers.
+# The first steps of the suite with a SQL Server URL, over both drivers.
 
 ALTER = "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION"
 
@@ -118,7 +118,7 @@ def test_a_migration_that_fails_is_reported(wire: TDSServer) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# ALTER DATABASE runs outside of any transaction.
+# ALTER DATABASE runs outside a transaction.
 
 
 @contextmanager

@@ -289,7 +289,7 @@ def test_connecting_is_no_wait_for_a_lock(engine: Engine, monkeypatch: pytest.Mo
 
 
 # --------------------------------------------------------------------------------------------------
-# The server of these tests refuses a wrong order as the real one is documented to do.
+# The test server rejects a wrong sequence, as the real one is documented to do.
 
 SNAPSHOT_MODEL = "SET TRANSACTION ISOLATION LEVEL SNAPSHOT"
 READ_COMMITTED_MODEL = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"

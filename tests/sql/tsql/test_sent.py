@@ -37,7 +37,7 @@ from tests.sql.test_doctor import check_scripted
 from tests.sql.test_mssql_waits import ACTS, refused
 
 # --------------------------------------------------------------------------------------------------
-# Texts that are sent to SQL Server, and are in no golden file.
+# Texts that are sent to SQL Server but are not in a golden file.
 
 DRIVERS: Mapping[str, Callable[[Script], Engine]] = {"pyodbc": pyodbc, "pymssql": pymssql}
 TESTS = Path(__file__).resolve().parents[2]
@@ -142,9 +142,9 @@ def _is_sql(sent: str) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Everything that is sent to SQL Server is good T-SQL, to its parser and to the rules beyond it.
+# Everything sent to SQL Server is valid T-SQL, to its parser and to the rules beyond it.
 #
-# It proves that no statement is refused for how it is written, and nothing about what one does.
+# It proves that no statement is rejected for its form, and nothing about what one does.
 
 GOLDEN = ("compiled", "sent", "waits")  # one statement at a time
 SCRIPTS = ("migrations",)  # with GO between the batches, which the parser understands
@@ -209,7 +209,7 @@ def test_no_test_compares_with_a_truth_value_by_is() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The golden files are cut into the statements that they show.
+# The golden files are split into the statements they show.
 
 SENT_TEXTS = """\
 -- a heading ------
@@ -264,7 +264,7 @@ def test_how_a_parameter_is_spelt(text: str, spelt: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A statement that is no T-SQL fails the test that has sent it to a live SQL Server.
+# A statement that is not T-SQL fails the test that sent it to a live SQL Server.
 
 
 @pytest.mark.usefixtures("checker")

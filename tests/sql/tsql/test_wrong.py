@@ -146,7 +146,7 @@ def test_every_rule_refuses_something() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A parser that is not available is reported with the reason, and nothing half-made stays.
+# An unavailable parser is reported with the reason, and nothing half-built remains.
 
 
 @pytest.fixture

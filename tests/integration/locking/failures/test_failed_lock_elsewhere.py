@@ -156,7 +156,7 @@ def test_the_connection_goes_back_without_its_transaction(
 # --------------------------------------------------------------------------------------------------
 # A listener raises: the caller gets its error, and the session continues or refuses to.
 #
-# Each event is one row; the listener raises at its first call, then at its second, and so on.
+# Each event is one row. The listener raises at its first call, then at its second, and so on.
 
 
 class Mistake(Exception):

@@ -39,7 +39,7 @@ SHARED = LockOptions.SharedRead
 
 
 # --------------------------------------------------------------------------------------------------
-# ForUpdate: one at a time.
+# ForUpdate: one holder at a time.
 
 Session = Actor[LockingSession]
 

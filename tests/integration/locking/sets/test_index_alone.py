@@ -243,7 +243,7 @@ def test_a_row_that_is_got_by_its_key_is_listed(
 # --------------------------------------------------------------------------------------------------
 # Without a suitable index, InnoDB locks more rows than PostgreSQL, and why.
 #
-# The library cannot add an index: these are the facts behind the traps in docs/mysql.md.
+# The library cannot add an index: these facts explain the warnings in docs/mysql.md.
 
 ForUpdate = LockOptions.ForUpdate
 

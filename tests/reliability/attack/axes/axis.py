@@ -101,7 +101,7 @@ def together(stage: Axis, *additions: Axis) -> Axis:
 
 
 # --------------------------------------------------------------------------------------------------
-# Ends of a transaction that the session does not see, and a fork in the midst of one.
+# Ends of a transaction that the session does not see, and a fork in the middle of one.
 
 ABSENT = 99
 _CHILD_SECONDS = 60

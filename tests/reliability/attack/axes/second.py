@@ -26,7 +26,7 @@ from tests.reliability.attack.axes.axis import OUTSIDE, SERVERS, Axis, Turn
 from tests.reliability.attack.world import LINES, ORDERS, THERE, TOKEN, Line, Order, Place, World
 
 # --------------------------------------------------------------------------------------------------
-# The same tables at a second place: in another schema, behind another engine, and on a replica.
+# The same tables in a second place: another schema, another engine, a replica.
 
 MAP = {"schema_translate_map": {None: THERE}}
 _WENT = "the schema was set by foreign SQL"
@@ -195,7 +195,7 @@ LEVEL = Axis(
 
 
 # --------------------------------------------------------------------------------------------------
-# Second objects for a row: another Table, an identity token, and the options of a statement.
+# Second objects for a row: another Table, an identity token, and statement options.
 
 COPY = sa.MetaData()
 ORDERS_COPY, LINES_COPY = (one.to_metadata(COPY) for one in (ORDERS, LINES))

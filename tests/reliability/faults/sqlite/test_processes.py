@@ -45,7 +45,7 @@ from tests.support.waits import wait_until_blocked
 pytestmark = [pytest.mark.soak, pytest.mark.databases("sqlite")]
 
 # --------------------------------------------------------------------------------------------------
-# Processes that are killed while they write an SQLite file, and the state that the others find then.
+# Processes killed while they write a SQLite file, and the state that the others then find.
 
 
 def verify(path: Path, log: Log, row: Row) -> Found:
@@ -93,7 +93,7 @@ def journal_of(path: Path) -> Path:
 
 
 # --------------------------------------------------------------------------------------------------
-# An SQLite file with the folders in it, in each journal mode.
+# A SQLite file with the folders in it, in each journal mode.
 
 
 @dataclass
@@ -237,7 +237,7 @@ def test_two_processes_are_killed_in_or_about_a_commit(file: File, soak: Soak) -
 
 
 # --------------------------------------------------------------------------------------------------
-# Another process holds the file, and is killed: its lock is gone with it.
+# A process that holds the file is killed: its lock goes with it.
 
 ForUpdate = LockOptions.ForUpdate
 Enter = Callable[[str], Actor[LockingSession]]
@@ -312,7 +312,7 @@ def totals(session: LockingSession) -> list[int]:
 
 
 # --------------------------------------------------------------------------------------------------
-# A process is killed at a certain point of its commit, from before it to behind it.
+# A process is killed at a chosen point of its commit, from before it to after it.
 
 PAGE = 4096
 FRAME = PAGE + 24  # of the write-ahead log: a page and its header

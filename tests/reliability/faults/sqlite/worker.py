@@ -80,10 +80,10 @@ def _meant(reported: dict[str, Any]) -> Attempt:
 
 
 # --------------------------------------------------------------------------------------------------
-# The main functions of processes that are going to be killed, one function each.
+# The main functions of processes that will be killed, one function each.
 #
-# It tells the test on a pipe how far it is, and then waits on it for its end where it is to die at
-# a certain point.
+# A process reports its progress to the test over a pipe. If it has to die at a certain point, it
+# waits there for its end.
 
 #: For each process; more than it ever needs.
 ATTEMPTS = 1_000_000
