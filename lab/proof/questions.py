@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column
@@ -22,11 +22,10 @@ from sa_doclock import (
     LockNotAvailable,
     LockNotSupported,
     LockOptions,
-    lock_waits,
 )
 from sa_doclock.dialects import strategy_for
 from sa_doclock.dialects.base import LockStatements, MaxParameters
-from tests.support.waits import wait_until
+from sa_doclock.testing import wait_until_blocked
 
 FOR_UPDATE = LockOptions.ForUpdate
 _PAIRS = 1_000
@@ -215,12 +214,16 @@ def key_lookup(engine: sa.Engine) -> str:
     """Change an indexed column through which a set waits for the row."""
     if engine.dialect.name == "sqlite":  # SQLite has no row locks
         return "not asked here"
-    with ThreadPoolExecutor(1) as elsewhere, LockingSession(engine) as session:
+    with (
+        ThreadPoolExecutor(1) as elsewhere,
+        LockingSession(engine) as session,
+        LockingSession(engine) as other,
+    ):
         parcel = session.get_one_entity(Parcel, 1, FOR_UPDATE)
-        waiter = elsewhere.submit(_lock_found_by_index, engine)
+        waiter = elsewhere.submit(_lock_found_by_index, other)
         victims = []
         try:
-            wait_until(lambda: waiter.done() or _waits_for(Parcel, engine))
+            wait_until_blocked(other, session, step=waiter, timeout=60)
             parcel.place = 0
             session.save_changes()
         except DeadlockDetected:
@@ -231,19 +234,15 @@ def key_lookup(engine: sa.Engine) -> str:
     return f"yes: the victim is {victims[0]}" if victims else "no"
 
 
-def _waits_for(entity: type[Any], engine: sa.Engine) -> bool:
-    """Return whether a session waits for a row of this table: MariaDB might still list older waits."""
-    return any(wait.table and entity.__tablename__ in wait.table for wait in lock_waits(engine))
-
-
-def _lock_found_by_index(engine: sa.Engine) -> list[str]:
-    with LockingSession(engine) as session:
-        found = session.entity_set(Parcel, FOR_UPDATE, lock_timeout=60).where(Parcel.place == 1)
-        try:
-            session.scalars(found).all()
-        except DeadlockDetected:
-            return ["the set"]
-        return []
+def _lock_found_by_index(session: LockingSession) -> list[str]:
+    found = session.entity_set(Parcel, FOR_UPDATE, lock_timeout=60).where(Parcel.place == 1)
+    try:
+        session.scalars(found).all()
+    except DeadlockDetected:
+        return ["the set"]
+    finally:
+        session.rollback()
+    return []
 
 
 def read_only_replica(engine: sa.Engine) -> str:
