@@ -153,8 +153,8 @@ def ids(*actors: Actor[Any]) -> set[int]:
 
 
 def among(waits: list[LockWait], *actors: Actor[Any]) -> list[LockWait]:
-    """Leave out waiters elsewhere on the server."""
-    mine = ids(*actors)
+    """Leave out waiters elsewhere on the server; an actor may not be connected yet."""
+    mine = {known for actor in actors for known in actor.connection_ids()}
     return [wait for wait in waits if wait.waiter.connection_id in mine]
 
 
