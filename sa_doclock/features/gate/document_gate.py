@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
@@ -20,9 +19,7 @@ from ...options import LockOptions, LockTimeout, check_positive, check_wait
 from .combined import CombinedCommits
 from .combined_turn import Call, new_session
 
-_KNOWN: Final = ("sa_doclock.", "sqlalchemy.")
-# Contextvars by which no program chooses a database: ours, and that of Python's decimal module.
-_NO_TENANT: Final = ("sa_doclock", "decimal_context")
+_KNOWN: Final = frozenset({"sa_doclock", "sqlalchemy"})
 
 SecondSession = Literal["refuse", "allow"]
 S = TypeVar("S")
@@ -191,18 +188,15 @@ class DocumentGate:
 
 
 def _place(factory: Any, mapper: Mapper[Any]) -> object:
-    """Return where this caller's sessions have the rows: a factory may choose a tenant by a ContextVar.
+    """Return where this caller's sessions have the rows: the program may choose by a ContextVar.
 
-    None for a sessionmaker, which has one place, unless its class has code of the program for it.
+    None for a sessionmaker of a class in which no code of the program chooses.
     """
-    # Lists: an interruption inside a generator would be reported as ignored.
-    if not [var for var in copy_context() if not var.name.startswith(_NO_TENANT)]:
-        return None
-    if hasattr(factory, "kw") and type(factory).__module__.startswith(_KNOWN):
+    if hasattr(factory, "kw"):
         made = factory.class_
         sync = factory.kw.get("sync_session_class") or getattr(made, "sync_session_class", made)
-        code = made.__init__, sync.__init__, sync.get_bind
-        if not [function for function in code if not function.__module__.startswith(_KNOWN)]:
+        code = type(factory), made.__init__, sync.__init__, sync.get_bind
+        if {part.__module__.partition(".")[0] for part in code} <= _KNOWN:
             return None
     _, session = new_session(factory)
     with closing(session):

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import Context
-from functools import partial
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DocumentGate, LockingSession
-
-
-@pytest.fixture(autouse=True)
-def no_contextvars(request: pytest.FixtureRequest) -> None:
-    """Run the test without the ContextVars of earlier tests: gate.run() calls a factory once more if there are any."""
-    request.node.obj = partial(Context().run, request.node.obj)
 
 
 @pytest.fixture

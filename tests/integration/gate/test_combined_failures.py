@@ -17,6 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship,
 from sa_doclock import (
     CommitUnknown,
     DocumentGate,
+    LockingSession,
     LockLost,
     LockMisuse,
     LockNotAvailable,
@@ -536,16 +537,15 @@ def test_a_session_that_a_function_opens_saves_each_time_it_is_called(
 
 
 def test_a_queue_whose_functions_fail_goes_on_with_a_transaction_each_and_recovers(
-    gate: DocumentGate,
-    session_factory: sessionmaker[Session],
-    alice: Actor[Session],
-    session: Session,
+    gate: DocumentGate, engine: sa.Engine, alice: Actor[Session], session: Session
 ) -> None:
-    made: list[Session] = []
+    made: list[object] = []
+    sessions = sessionmaker(engine, class_=LockingSession)
 
-    def sessions() -> Session:
-        made.append(session_factory())
-        return made[-1]
+    @sa.event.listens_for(sessions, "after_transaction_create")
+    def begun(session: Any, transaction: Any) -> None:
+        if transaction.parent is None:  # else of a flush
+            made.append(session)
 
     def sessions_of_three(arrived: Callable[[], bool]) -> int:
         """Return the number of transactions for three callers that queue for a held document."""

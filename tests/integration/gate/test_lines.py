@@ -15,9 +15,10 @@ from types import FrameType
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.util import greenlet_spawn
 
-from sa_doclock import DocumentGate
+from sa_doclock import DocumentGate, LockingSession
 from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
 from tests.integration.asyncio.drivers import in_a_loop
@@ -260,7 +261,7 @@ def test_who_waits_in_a_loop_that_was_closed_is_passed_over(gate: DocumentGate) 
 
 _IN_A_FORK = """
 import os
-from sa_doclock import DocumentGate
+from sa_doclock import DocumentGate, LockingSession
 from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
 from tests.integration.gate.queueing import enter
@@ -295,12 +296,18 @@ def test_a_forked_process_has_lines_of_its_own() -> None:
 
 
 class Factory:
-    """A session factory that starts a garbage collection when the gate looks up its queue."""
+    """A session factory that starts a garbage collection when the gate looks up its queue.
 
-    collects = False
+    Its first session says where the rows are; the gate has no use of another one.
+    """
+
+    collects = is_known = False
 
     def __call__(self) -> Any:
-        raise ConnectionRefusedError
+        if self.is_known:
+            raise ConnectionRefusedError
+        self.is_known = True
+        return LockingSession(sa.create_engine("sqlite://"))
 
     def __hash__(self) -> int:
         if self.collects:
