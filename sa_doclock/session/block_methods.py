@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, overload
+from weakref import ref
 
 from sqlalchemy import Select, inspect
 from sqlalchemy.orm import Mapper, Session
@@ -15,7 +16,7 @@ from ..checkout_info import Checkout
 from ..core.documents import identity_of, mapper_of
 from ..core.session import CoreSession, check_block_lock, key_of, no_result
 from ..core.statements import locked_entity_of, locked_select
-from ..core.transaction import LockRequest, given, refuse_after
+from ..core.transaction import LockRequest, given, refuse_lost_block
 from ..options import LockOptions, LockTimeout, base_of, check_lock, check_wait
 
 if TYPE_CHECKING:
@@ -213,11 +214,11 @@ class BlockMethods(CoreSession):
         # does.  After a read lock, do not roll it back: it may contain the program's changes.
         ends = opens or (writes and not inner and self._ends_here())
         document = self._take_or_roll_back(take, opens=opens)
-        transaction, blocks = self._context.transaction, self._context.blocks
-        refuse = partial(refuse_after, transaction, document, self)
+        transaction = self._context.transaction
+        refuse = partial(refuse_lost_block, transaction, document, self)
         try:
             if writes:
-                self._context.blocks = (*blocks, refuse)
+                self._context.blocks += (ref(refuse),)
             yield document
             if writes:
                 refuse()
@@ -231,7 +232,7 @@ class BlockMethods(CoreSession):
                 transaction.note_half_done(error)
             raise
         finally:
-            self._context.blocks = blocks
+            self._context.blocks = tuple(b for b in self._context.blocks if b() is not refuse)
 
     def _take_or_roll_back(self, take: Callable[[], T], *, opens: bool) -> T:
         try:

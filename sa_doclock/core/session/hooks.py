@@ -193,8 +193,9 @@ def _before_commit(session: SessionWithContext) -> None:
         context.transaction.refuse_failed_commit(whole=whole)
     if whole:
         context.transaction.refuse_commit()
-        for refuse_after in context.blocks:
-            refuse_after()
+        for block in context.blocks:
+            if (refuse := block()) is not None:
+                refuse()
         context.connections.before_commit()
         for before_commit in context.parts.before_commit:
             before_commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Final
-from weakref import ref
+from weakref import ReferenceType, ref
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
@@ -41,8 +41,11 @@ class LockContext:
     """The number of transactions that the session has committed."""
     added = False
     """True if an object was ever added to the session."""
-    blocks: tuple[Callable[[], None], ...] = ()
-    """By open writing locked() block, a function that raises LockLost if its lock is gone."""
+    blocks: tuple[ReferenceType[Callable[[], None]], ...] = ()
+    """For each open writing locked() block, a function that raises LockLost if its lock is gone.
+
+    The block alone keeps it alive: an interruption can skip its removal.
+    """
 
     @FirstUse
     def loaded(self) -> LoadedDocuments:

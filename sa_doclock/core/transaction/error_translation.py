@@ -460,7 +460,7 @@ def about_held(state: LockContext, error: F, database: str = "") -> F:
     return error
 
 
-def refuse_after(began: LockTransaction, locked: Any, session: Session) -> None:
+def refuse_lost_block(began: LockTransaction, locked: Any, session: Session) -> None:
     """Refuse to save changes made in a locked() block after the end of its lock.
 
     :param began: the transaction in which the block began.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -363,3 +363,16 @@ def test_an_inner_block_too(session: Session, elsewhere: Run) -> None:
     with pytest.raises(LockLost):
         change()
     assert elsewhere(TOTAL) == [(30,)]
+
+
+def test_a_block_that_has_ended_refuses_nothing_any_more(session: Session, elsewhere: Run) -> None:
+    def locked(ident: int) -> Iterator[None]:
+        with session.locked(Order, ident):
+            yield
+
+    first, second = locked(1), locked(2)
+    for block in (first, second, first, second):  # the outer one ends first, and commits
+        next(block, None)
+    session.get_one_entity(Order, 1, LockOptions.ForUpdate).total = 31
+    session.commit()
+    assert elsewhere(TOTAL) == [(31,)]
