@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 NOBODY: Final[Any] = object()
-"""The value of ``checkout=`` for: nobody has the document checked out, even if it is locked already."""
+"""The value of ``checkout=`` that requires a document without a check-out, even if it is already locked."""
 
 NO_TABLE: Final = (
     "this session has no table of check-outs: make it with LockingSession(checkouts=table), where table "

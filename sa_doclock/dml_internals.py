@@ -27,7 +27,7 @@ _next_run: Callable[[], int] = getattr(loading, "_new_runid", lambda: -1)
 _RESULT_HAS_RUN = "context" in signature(ChunkedIteratorResult).parameters
 
 run_before: Callable[[], int] = int if _RESULT_HAS_RUN else _next_run
-"""Return a number less than that of the next execution; 0 if its Result will know it."""
+"""Return a number below the next execution's; 0 if its Result will know it."""
 
 run_of: Callable[[Any], int] = (
     attrgetter("context.runid") if _RESULT_HAS_RUN else lambda _result: _next_run()

@@ -284,7 +284,7 @@ class _Telemetry:
     def _attributes(
         self, entity: type[Any] | None, ident: Any, lock: LockOptions | None
     ) -> Attributes:
-        """Return the attributes of a measurement; the class is that of the header's table."""
+        """Return the attributes of a measurement; the class of the header's table."""
         attributes: Attributes = {}
         if entity is not None:
             attributes["doclock.entity"] = _header_name(entity)

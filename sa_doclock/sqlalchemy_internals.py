@@ -286,7 +286,7 @@ lock_clauses: Callable[[Select[Any]], tuple[object, ...]] = attrgetter(
     *("_for_update_arg", "_hints"),
     *("_raw_columns", "_distinct", "_group_by_clauses", "_having_criteria", "_with_options"),
 )
-"""Return the clauses with a lock, and those that determine whether its rows can be locked."""
+"""Return the clauses with a lock, and the clauses that determine whether its rows can be locked."""
 
 
 def has_clauses(statement: Select[Any], clauses: Iterable[object]) -> bool:
@@ -337,7 +337,7 @@ def buffer_rows(result: Result[Any]) -> list[Any]:
 
 
 def objects_at(places: Sequence[int], rows: Iterable[Any]) -> list[Any]:
-    """Return the objects at these places of buffered rows; None for those that an outer join lacks."""
+    """Return the objects at these places of buffered rows; None where an outer join has no row."""
     found: list[Any] = []
     for row in rows:
         objects = row if isinstance(row, tuple) else (row,)
@@ -631,7 +631,7 @@ def connects_by_url(pool: Pool) -> bool:
 
 
 def raise_as_statement(connection: Connection, error: DBAPIError) -> NoReturn:
-    """Raise the error of a statement that bypassed SQLAlchemy, handled like that of any other.
+    """Raise the error of a statement that bypassed SQLAlchemy, handled like any other statement's error.
 
     So ``handle_error`` translates it, and a lost connection is invalidated.
     """

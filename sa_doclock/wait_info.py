@@ -87,7 +87,7 @@ class LockWait:
 
     :ivar waiter: the waiting connection.
     :ivar blocker: the connection that must go first; it may wait itself.
-    :ivar root_blocker: the connection that waits for nobody and blocks all of them.  In a wait
+    :ivar root_blocker: the connection that does not wait itself and blocks all of them.  In a wait
         cycle, which the server will soon end as a deadlock, there is none, and it is the
         ``blocker``.
     :ivar table: the table, with its schema if the server adds it; None if it is not a table.

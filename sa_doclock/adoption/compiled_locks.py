@@ -74,7 +74,7 @@ NO_LOCKS: Final = CompiledLocks(None, ())
 
 
 def locks_in(compiled: Compiled) -> CompiledLocks:
-    """Return the locks in the statement, whoever put them there.
+    """Return the locks in the statement, from whatever source.
 
     Criteria that options add to the entities of a subquery are not examined.
     """

@@ -94,7 +94,7 @@ class LoadedHeaders:
         self.put_back()
 
     def put_back(self) -> None:
-        """Restore the attributes of all objects, except those that were read since."""
+        """Restore the attributes of the objects that were not read since."""
         for expired in self._expired:
             if expired.state.session is not self._session:
                 continue

@@ -1,4 +1,4 @@
-"""The rows that a locking SELECT reads beside those that it locks: after a wait, older than the lock.
+"""Rows that a locking SELECT reads without locking: after a wait, they are older than the lock.
 
 PostgreSQL reads the other rows of a join, and those of subqueries, as they were when the statement
 began. So parts of locked documents that it loads from them are read again, under the lock.

@@ -1,7 +1,7 @@
 """Adoption: makes the ``with_for_update()`` of a session's statements a lock.
 
 A select with one is executed as a lock.  In any other statement, the lock is made real or refused
-just before the statement is sent, by SQLAlchemy's compiled statement: whoever put the lock there,
+just before the statement is sent, by SQLAlchemy's compiled statement: whatever put the lock there,
 and wherever it is.
 """
 

@@ -61,8 +61,8 @@ class DropCheckoutTableOp(_CheckoutTableOp):
     ) -> None:
         """Drop the table, and with it all check-outs and epochs.
 
-        If the table is created again, epochs restart, and an old epoch may become valid again:
-        nobody may keep one.
+        If the table is created again, epochs restart, and an old epoch may become valid again: no
+        page or program may keep one.
         """
         operations.invoke(cls(name, schema))
 

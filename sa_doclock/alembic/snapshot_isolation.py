@@ -260,7 +260,7 @@ class EnableSnapshotIsolationOp(SnapshotIsolationOp):
         Reads sys.databases first, and changes nothing if they are allowed.  Otherwise the
         migration's transaction is committed, as by ``autocommit_block()``, and ALTER DATABASE waits
         until every transaction that was open in the database has ended, however long that takes; it
-        blocks nobody and rolls nobody back.  The log names these sessions if the login may see
+        blocks no transaction and rolls none back.  The log names these sessions if the login may see
         them.  With ``--sql`` the script itself asks, commits and checks.
 
         :param read_committed_snapshot: also set READ_COMMITTED_SNAPSHOT, which changes the rows

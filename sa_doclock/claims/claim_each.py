@@ -84,7 +84,7 @@ class GroupedClaims(Claims[T]):
     """The claims of ``claim_each(one_per=)``: of the rows with the same value, one at a time, in order.
 
     The claim's transaction takes a named lock for the value, then finds and locks the first of its
-    rows.  Another worker that finds the name taken continues with other values: nobody waits, and
+    rows.  Another worker that finds the name taken continues with other values: no worker waits, and
     only the rows in work are locked.
     """
 

@@ -1,4 +1,4 @@
-"""The locks of a transaction, those that a rollback to a savepoint releases, and the places of
+"""The locks of a transaction, which of them a rollback to a savepoint releases, and the places of
 their rows.
 """
 

@@ -64,7 +64,7 @@ class ErrorCode(NamedTuple):
     """The class of the error, in every statement."""
 
     why: str = ""
-    """The sentence with the reason; empty: that of the class."""
+    """The sentence with the reason; empty: the default of the class."""
 
     in_lock: type[DocLockError] | None = None
     """The class of the error while a lock is being taken, if it differs."""

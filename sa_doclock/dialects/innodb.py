@@ -65,7 +65,7 @@ _SETTINGS = (
 _NO_SAVEPOINT = 1305  # ER_SP_DOES_NOT_EXIST
 _TRANSACTION_IS_OPEN = 1568  # ER_CANT_CHANGE_TX_CHARACTERISTICS
 # Only if trx_query is this very query is the answer current: INNODB_TRX is a cache that is refilled
-# only after nobody has read it for 0.1 s (CACHE_MIN_IDLE_TIME_NS in trx0i_s.cc).
+# only after 0.1 s without a read (CACHE_MIN_IDLE_TIME_NS in trx0i_s.cc).
 _LEVEL = (
     "SELECT trx_isolation_level, trx_query FROM information_schema.innodb_trx "
     "WHERE trx_mysql_thread_id = CONNECTION_ID() /*{}*/"
@@ -218,7 +218,7 @@ class InnoDBMarks(SavepointMarks):
 
 class InnoDBStatus(TransactionStatus):
     def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
-        # PyMySQL's status is that of the last OK packet, and rows come without one.
+        # PyMySQL's status comes from the last OK packet, and rows come without one.
         if cursor is None or cursor.description:
             return None
         return _status(connection.connection.driver_connection)

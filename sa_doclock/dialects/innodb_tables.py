@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from ..errors import LockNotSupported
 from .connection import ask_driver
 
-# Excludes tables that nobody else can change: MariaDB lists a connection's temporary tables, and
+# Excludes tables that no other connection can change: MariaDB lists a connection's temporary tables, and
 # says that those of information_schema are stored by MEMORY or Aria.
 _STORAGE_ENGINE = (
     "SELECT engine FROM information_schema.tables "

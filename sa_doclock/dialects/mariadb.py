@@ -53,7 +53,7 @@ _HOLDERS = text(
     WHERE trx_requested_lock_id IS NOT NULL))
     FROM information_schema.innodb_trx AS t WHERE t.trx_lock_structs > 0"""
 ).bindparams(bindparam("keys", expanding=True))
-# InnoDB's times follow the system's clock, NOW() that of the session.
+# InnoDB's times follow the system's clock, NOW() the session's time zone.
 _CONNECTIONS = text(
     """
     SET STATEMENT max_statement_time = 1 FOR
@@ -77,7 +77,7 @@ _WAITS = text(
     JOIN information_schema.innodb_trx AS w ON w.trx_requested_lock_id = requested_lock_id
     LEFT JOIN information_schema.innodb_locks AS l ON l.lock_id = requested_lock_id"""
 )
-# From the same copy as the waits, which is renewed when nobody has read it for 0.1 s.
+# From the same copy as the waits, which is renewed after 0.1 s without a read.
 _HOLDERS_OF_LOCKS = text(
     """
     SET STATEMENT max_statement_time = 1 FOR

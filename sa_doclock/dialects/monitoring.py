@@ -18,7 +18,7 @@ class LockMonitoring(ABC):
     """The locks of a server: asked over a separate connection, on which nothing may wait."""
 
     seconds_between_looks: ClassVar[float] = 0.0
-    """The server answers from a copy that it renews only if nobody has asked for this time."""
+    """The server answers from a copy that it renews only after this time without a question."""
 
     @abstractmethod
     def connection_id(self, connection: Connection) -> int | None:

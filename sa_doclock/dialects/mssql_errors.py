@@ -151,7 +151,7 @@ class SQLServerErrors(ErrorCodes):
     every_error = EveryError.MAY_END
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
-        # pymssql's error, and that of its lower layer, which its rollback() may raise
+        # the error of pymssql, or of its lower layer, which its rollback() may raise
         for number in (*orig.args[:1], getattr(orig, "number", None)):
             if isinstance(number, int):
                 return number

@@ -1,4 +1,4 @@
-"""The values of keys as values of their columns: those that SQL Server looks up in an index.
+"""The values of keys as values of their columns, which SQL Server can look up in an index.
 
 "Data type precedence": of two types in a comparison, the one of lower precedence is converted.  If
 that is the column, as varchar is for an nvarchar value, its index may not be sought: with a SQL_

@@ -23,7 +23,7 @@ def schema_translation(*options: Mapping[str, Any]) -> Mapping[str, Any]:
 def translated_schema(table: TableClause, *options: Mapping[str, Any]) -> str | None:
     """Return the table's schema under these execution options; see :func:`schema_translation`.
 
-    SQLAlchemy translates the schema of a Table, but not that of a ``table()``.
+    SQLAlchemy translates the schema of a Table, but not of a ``table()``.
     """
     if not isinstance(table, Table):
         return table.schema

@@ -5,7 +5,7 @@ them continue; the others wait in their INSERT until its transaction ends.  Then
 its savepoint, because the key is taken, and selects the row again.
 
 InnoDB deadlocks there: a duplicate key leaves a shared lock, and a rolled-back INSERT leaves its
-waiters a lock on the gap.  So on InnoDB nobody waits in an INSERT: the inserter holds a named lock
+waiters a lock on the gap.  So on InnoDB no INSERT waits: the inserter holds a named lock
 for that moment, and first checks, without waiting, whether another has the row.
 """
 

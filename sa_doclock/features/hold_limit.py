@@ -35,7 +35,7 @@ _WATCHING: Final = "watching the hold limit"
 class HoldLimit(SessionPart):
     """The limit of one session, from the first lock of a transaction to its end: its ``Deadline``.
 
-    A transaction opened by SnapshotRead has none: nobody waits for it.
+    A transaction opened by SnapshotRead has none: no session waits for it.
 
     :param seconds: how long the first lock of a transaction may be held.
     """
@@ -76,7 +76,7 @@ class HoldLimit(SessionPart):
         return error
 
     def around_limit(self, limit: Limit) -> Limit:
-        """See :class:`SessionPart`: send the limit to the server with that of the wait, if possible."""
+        """See :class:`SessionPart`: send the limit to the server together with the limit of the wait, if possible."""
 
         def limit_both(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest

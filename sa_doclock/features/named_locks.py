@@ -128,7 +128,7 @@ class NamedLockMethods(CoreSession):
         shared: bool = False,
         bind_arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Lock a name instead of a row: nobody else gets this key until the transaction ends.
+        """Lock a name instead of a row: no other transaction gets this key until this one ends.
 
         Later reads are not older than the lock; objects that the session loaded before stay as they
         are, so take the key first.  If the session holds the key already, nothing is sent.  Pending

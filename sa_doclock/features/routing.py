@@ -131,7 +131,7 @@ class BindRouter(SessionPart):
         return request._replace(bind_arguments={"bind": pin.bind})
 
     def _pin_of(self, request: LockRequest) -> _Pin:
-        """Return the database of this lock: that of an earlier lock, or a new one."""
+        """Return the database of this lock: known from an earlier lock, or new."""
         _refuse_shards(self._session(), request)
         mapper = request.mapper
         write = {**request.bind_arguments, **_write(mapper, request.bind_arguments.get("clause"))}

@@ -10,7 +10,7 @@ leaves it alone, both rows belong to the same document.  The same is true of a h
 include its primary key.
 
 The SELECT of an INSERT .. FROM SELECT may read other rows, or return other values, when the INSERT
-runs.  Nobody else adds rows to a document that is locked ForUpdate: so the rows of these owners are
+runs.  No other transaction adds rows to a document that is locked ForUpdate: so the rows of these owners are
 counted before and after, and any other added row belongs to another document.
 """
 

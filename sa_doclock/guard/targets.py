@@ -208,7 +208,7 @@ class Link(NamedTuple):
     owner: Mapper[Any]
     names: tuple[str, ...]  # in order of the owner's primary key
     part: Part | None = None  # set if the names refer to another key of the owner
-    generated: Generated = Generated()  # those that the table sets
+    generated: Generated = Generated()  # values that the table sets
     types: tuple[Any, ...] = ()  # of the columns, if they are a foreign key to the primary key
     discriminators: tuple[tuple[str, Any], ...] = ()  # constants that the row must have, too
 
@@ -249,7 +249,7 @@ class Target(NamedTuple):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The attributes of the primary key; for an association table without one, that of its class."""
+        """The attributes of the primary key; for an association table without one, the key of its class."""
         if self.mapper is not None:
             return key_attributes(self.mapper)
         named = () if self.named is None else self.named.primary_key

@@ -1,7 +1,7 @@
 """The rows that an UPDATE or DELETE is about to write, and how many it has written.
 
 The guard asks first, so that it can refuse before anything is written.  Another transaction may
-then bring a row into the WHERE.  Nobody else writes rows of a document that is locked ForUpdate: so
+then bring a row into the WHERE.  No other transaction writes rows of a document that is locked ForUpdate: so
 if the statement has written no more rows than were found, it has written these.
 
 If a statement names another Table object for a document's table, its WHERE finds the keys of the

@@ -216,7 +216,7 @@ class WriteGuard(Refusals):
 
 
 def _by_class(session: Session, new: States, changed: States, deleted: States) -> Sequence[Rows]:
-    """Return these rows by class, except those that the guard never checks."""
+    """Return the rows that the guard checks, by class."""
     rows: list[Rows] = []
     ways = (Way.INSERT, new), (Way.UPDATE, changed), (Way.DELETE, deleted)
     for way, states in filter(itemgetter(1), ways):  # most flushes are of one kind

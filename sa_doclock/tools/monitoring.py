@@ -62,7 +62,7 @@ class WaitGraph:
         return self._ids
 
     def _walk(self) -> Iterator[int]:
-        """Yield the connections that wait for nobody, then their waiters, and so on, noting their roots.
+        """Yield the connections that do not wait, then their waiters, and so on, noting their roots.
 
         Connections without a root form a cycle, or wait for it: they get a root within it.
         """
@@ -100,7 +100,7 @@ class WaitGraph:
     def waits(self) -> Iterator[tuple[Wait, int]]:
         """Yield the waits to be shown, each with the id of its root.
 
-        Two kinds of a waiter's blockers are kept: those that wait for no other blocker, which are
+        Two kinds of a waiter's blockers are kept: blockers that wait for no other blocker, which are
         the holders; and those for which no other blocker waits, such as the last one of the queue
         in front of it.  If several connections hold a lock with many waiters, the first waiter has
         a wait for each of them, and the others have one for the first waiter.

@@ -389,7 +389,7 @@ def columns_values(
 def key_order(mapper: Mapper[Any]) -> Callable[[Identity], Any] | None:
     """Return the sort function of keys; None: their natural order.
 
-    It is that of SQLAlchemy's own types, by which a flush sorts rows: for an Enum, by the stored
+    SQLAlchemy's own types define it, and a flush sorts rows by it: for an Enum, by the stored
     values.  A type of the program without an order in Python can define a ``sort_key_function``.
     """
     functions = [column.type.sort_key_function for column in mapper.primary_key]

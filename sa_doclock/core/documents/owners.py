@@ -2,7 +2,7 @@
 
 A lock asks for those of pending changes, and the guard for those of each written row.  If the
 foreign key is loaded, nothing is read.  A moved row belongs to two documents until it is flushed:
-after ``line.order = other``, to the order that it leaves and the one that it joins.
+after ``line.order = other``, to the order that it leaves and the order that it joins.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class DocumentIndex:
     ) -> None:
         """Refuse the lock of a row that the session has under another identity token.
 
-        Only the program knows whether it is the same row, or that of another tenant.
+        Only the program knows whether it is the same row or another tenant's.
 
         :param identities: the keys of the headers; None: every document of this root.
         :param token: that of the object which the lock reads.
@@ -216,7 +216,7 @@ class DocumentIndex:
     ) -> Unreadable:
         """Expire the loaded objects of these documents.
 
-        Documents that are held already, which nobody else can have changed, keep their attributes.
+        Documents that are already held keep their attributes: no other transaction can have changed them.
         A detail of a document that is *not* held is expired too, because it may have been moved to
         one that is being locked; its collection is expired with it, so that details are not loaded
         one by one.

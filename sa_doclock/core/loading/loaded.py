@@ -1,6 +1,6 @@
 """The objects of documents in a session, each examined once for each time that it is loaded.
 
-A lock needs the session's objects of its document, and those that may have become parts of it.
+A lock needs the session's objects of its document, and objects that may have become its parts.
 Searching the whole session would make each lock slower than the one before.  So objects are sorted
 as they arrive: new entries are at the end of the identity map, and events report the others.  The
 cost of a lock depends on its document, and on the objects that arrived since the last lock.

@@ -69,8 +69,8 @@ class Found(NamedTuple):
 class LockTarget(ABC, Generic[T]):
     """The rows, or the name, that one call locks.
 
-    The methods are in the order in which :func:`acquire` calls them.  A method with a request gets
-    that of the current try: for documents not held yet, with its own lock and limit.
+    The methods are in the order in which :func:`acquire` calls them.  A request is the
+    current try: for documents not held yet, with its own lock and limit.
 
     :ivar request: as the caller made it.
     :ivar roots: of the documents that it locks.

@@ -22,7 +22,7 @@ _SIZE: Final = 500
 def statement_cache(function: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """Cache the results of a function of statements until mappers or documents change.
 
-    The key is that of SQLAlchemy's own cache: a program that builds a statement anew for each call
+    The key is SQLAlchemy's own cache key: a program that builds a statement anew for each call
     gets the same result.  So a result must not refer to the statement, such as to its
     ``aliased()``; and None would be computed again each time.
     """

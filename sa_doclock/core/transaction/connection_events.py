@@ -1,7 +1,7 @@
 """The events of a Connection that the program may use directly.
 
 By ``session.connection()``, or by lending its own, a program can end a transaction or a savepoint
-on which the session relies.  A session whose Connection nobody else has pays nothing for this.
+on which the session relies.  A session with a Connection of its own pays nothing for this.
 
 Foreign statements are those that SQLAlchemy does not build from constructs: ``text()``, DDL, a
 procedure, ``exec_driver_sql()``, and statements of the driver's own cursor.  They may end the

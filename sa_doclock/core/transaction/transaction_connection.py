@@ -227,7 +227,7 @@ class TransactionConnection:
         return False
 
     def transaction_has_changed(self) -> bool:
-        """Return whether the server reports another transaction than that of the locks."""
+        """Return whether the server reports a transaction other than the one with the locks."""
         if self.connection.closed or self.connection.invalidated:
             return True
         marks = self.strategy.marks

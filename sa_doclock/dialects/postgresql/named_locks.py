@@ -1,7 +1,7 @@
 """The named locks of PostgreSQL: advisory locks, by a 64-bit number.
 
 The number is the beginning of a SHA-256 of the key, computed here.  The server's hashes can be
-inverted: whoever chooses a part of a key, such as a user name, could hit the number of any other.
+inverted: a user who chooses a part of a key, such as a name, could hit the number of any other key.
 docs/named-locks.md tells other programs how to compute it.
 """
 

@@ -39,7 +39,7 @@ from .table_rows import CheckoutRow
 class _ReadRows:
     """The check-out rows that were read in one transaction.
 
-    :ivar held: the rows of locked documents, as of the lock: nobody else can change their owner.
+    :ivar held: the rows of locked documents, as of the lock: no other transaction can change their owner.
     :ivar ahead: the rows of a lock that is being taken.
     """
 

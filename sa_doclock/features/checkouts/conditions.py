@@ -43,10 +43,10 @@ class CheckoutCondition:
 
 
 FREE: Final = CheckoutCondition(lambda row: row.is_valid)
-"""Nobody has it: the condition of a lock without ``checkout=``."""
+"""The condition of a lock without ``checkout=``: no owner."""
 
 ANYBODY: Final = CheckoutCondition(lambda _: False, gives=True)
-"""Whoever has it: the condition of a take-over."""
+"""The condition of a take-over: any owner."""
 
 
 def owned_by(owner: str) -> CheckoutCondition:

@@ -55,7 +55,7 @@ class CheckoutReader:
         return Session.connection(session, arguments)
 
     def check_place(self, root: Mapper[Any], place: RowPlace | None) -> None:
-        """Check that the connection's table of check-outs is that of the documents at this place.
+        """Check that the connection has the check-outs of the documents at this place.
 
         :raises LockNotSupported: a ``schema_translate_map`` of the statement leads to another schema.
         """

@@ -166,7 +166,7 @@ class Turn(SessionPart):
     _state: Any
     _document: Any
     _root: Any
-    _free: Any  # the condition that nobody has checked out the document, where that applies
+    _free: Any  # the condition that the document is not checked out, where check-outs apply
 
     def __init__(self, head: Call, *, most: int, alone: bool) -> None:
         self.head, self.most, self._alone = head, most, alone

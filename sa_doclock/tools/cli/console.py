@@ -79,7 +79,7 @@ INTERRUPTED = 130
 
 
 class _Screen(Console):
-    """A console that prints each text as it is, whoever wrote it.
+    """A console that prints each text unchanged, whatever its source.
 
     It reads no markup and no emoji codes: styles need a ``rich.text.Text``.
     """

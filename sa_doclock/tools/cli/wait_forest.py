@@ -53,7 +53,7 @@ class Node:
 
 
 def forest_of(waits: Sequence[LockWait]) -> list[Node]:
-    """Return a tree for each connection for which others wait and that waits for nobody itself.
+    """Return a tree for each connection for which others wait and that does not wait itself.
 
     A connection is as near to the root as possible; the longest waiters come first, and so does the
     tree with the most connections.  A wait cycle, which the server will soon end as a deadlock, has
