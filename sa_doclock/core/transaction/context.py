@@ -42,10 +42,7 @@ class LockContext:
     added = False
     """True if an object was ever added to the session."""
     blocks: tuple[ReferenceType[Callable[[], None]], ...] = ()
-    """For each open writing locked() block, a function that raises LockLost if its lock is gone.
-
-    The block alone keeps it alive: an interruption can skip its removal.
-    """
+    """Each raises LockLost if the lock of its open writing locked() block, which keeps it alive, is gone."""
 
     @FirstUse
     def loaded(self) -> LoadedDocuments:

@@ -474,9 +474,8 @@ def refuse_lost_block(began: LockTransaction, locked: Any, session: Session) -> 
     if transaction is began:  # a rollback to a savepoint releases some locks
         lost = _given_up_of(began, locked if isinstance(locked, list) else [locked])
     place = next((each for each in lost if not transaction.ledger.has(each)), None)
-    if place is None:
-        return
-    if not (transaction.wrote > lost[place] or session.new or session.dirty or session.deleted):
+    changed = session.new or session.dirty or session.deleted
+    if place is None or not (changed or transaction.wrote > lost[place]):
         return
     error = LockLost(
         "the transaction, or savepoint, that held the lock ended inside the locked() block, by commit(), "
