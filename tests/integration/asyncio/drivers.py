@@ -38,7 +38,6 @@ def drivers_of(column: str) -> tuple[str, ...]:
 PATIENT: Mapping[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}
 
 P = ParamSpec("P")
-Opened = Callable[..., Any]
 
 
 def in_a_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
