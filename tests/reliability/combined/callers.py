@@ -20,6 +20,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 
 from sa_doclock import AsyncLockingSession, DocumentGate, LockingSession
 from sa_doclock.process_waits import wait_observer
@@ -70,14 +71,14 @@ class Threads(Callers):
 
     def __init__(self, process: int, tell: Tell, engine: sa.Engine, **options: Any) -> None:
         super().__init__(process, tell)
-        self._engine, self._options = engine, options
+        self.sessions = sessionmaker(engine, class_=LockingSession, **options)
+        sa.event.listen(self.sessions, "after_transaction_create", self.has_begun)
         self._entering = threading.Lock()
         self._here = threading.local()
 
-    def sessions(self) -> LockingSession:
-        """Make a session: the first caller in the queue calls this after it enters."""
+    def has_begun(self, session: Session, transaction: SessionTransaction) -> None:
+        """Note that this caller is in the queue: the first one in it begins a transaction."""
         self._has_entered()
-        return LockingSession(self._engine, **self._options)
 
     def _waits(self) -> AbstractContextManager[None]:
         self._has_entered()
@@ -121,10 +122,11 @@ class Victim(Threads):
         super().__init__(process, tell, engine)
         self._transaction: list[int] = []
 
-    def sessions(self) -> LockingSession:
-        """Make a session with an empty transaction."""
-        self._transaction = []
-        return super().sessions()
+    def has_begun(self, session: Session, transaction: SessionTransaction) -> None:
+        """Begin a new list with each transaction."""
+        super().has_begun(session, transaction)
+        if transaction.parent is None:  # not of a flush
+            self._transaction = []
 
     def raise_counter(self, key: int, session: Any, order: Any) -> int:
         """Increment the counter; stay once some calls are answered and this transaction already has two."""
