@@ -47,8 +47,8 @@ class DocumentTable(NamedTuple):
 def document_tables() -> Mapping[Any, DocumentTable]:
     """Return the tables that have rows of documents: the one registry of them."""
     found: defaultdict[Any, DocumentTable] = defaultdict(lambda: DocumentTable({}, {}, []))
-    for root in declared_roots():
-        parts = parts_of(root)
+    declared = [(root, parts_of(root)) for root in declared_roots()]  # first: a wrong one raises
+    for root, parts in declared:
         for member in (root, *(part.detail for part in parts)):
             lines = (
                 reversed([*descendant.iterate_to_root()])
