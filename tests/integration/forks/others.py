@@ -320,6 +320,33 @@ def second_engine_unused(engine: sa.Engine) -> None:
         in_child(child)
 
 
+def idle_connections(engine: sa.Engine) -> None:
+    """A lock on a connection that both processes use would be granted to both."""
+    lent = engine.connect()
+    lent.execute(ONE)
+    lent.rollback()
+    with LockingSession(engine) as session:
+        session.get(Order, 1)
+    locked, over = os.pipe(), os.pipe()
+    process = os.fork()
+    if not process:
+        with pytest.raises(LockMisuse):
+            LockingSession(lent).get_entity(Order, 2, ForUpdate)
+        with LockingSession(engine) as session:
+            session.get_one_entity(Order, 1, ForUpdate)
+            os.write(locked[1], b"1")
+            os.read(over[0], 1)
+        os._exit(0)
+    os.close(locked[1])
+    assert os.read(locked[0], 1)
+    assert not is_free(engine)
+    os.write(over[1], b"1")
+    assert os.waitpid(process, 0)[1] == 0
+    with LockingSession(lent) as session:
+        session.get_one_entity(Order, 1, ForUpdate)
+    lent.close()
+
+
 def autoflush_and_pipeline(engine: sa.Engine) -> None:
     """Only the parent sends the writes that a pipeline delays until the COMMIT."""
     with LockingSession(engine, pipeline=True) as session:
@@ -432,7 +459,7 @@ ALL = (
     *(claim, lease, gate_run, hold_limit),
 )
 FEW = (named_lock, without_lock, savepoint, gauge)
-SERVERS = (gate_of_child, two_engines, second_engine_unused, asyncio_sessions)
+SERVERS = (gate_of_child, two_engines, idle_connections, second_engine_unused, asyncio_sessions)
 CASES = {
     case.__name__: case for case in (*FEW, *ALL, *SERVERS, autoflush_and_pipeline, closed_file)
 }
