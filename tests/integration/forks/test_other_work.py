@@ -322,6 +322,33 @@ def second_engine_unused(engine: sa.Engine) -> None:
         in_child(child)
 
 
+def idle_connections(engine: sa.Engine) -> None:
+    """A lock on a connection that both processes use would be granted to both."""
+    lent = engine.connect()
+    lent.execute(ONE)
+    lent.rollback()
+    with LockingSession(engine) as session:
+        session.get(Order, 1)
+    locked, over = os.pipe(), os.pipe()
+    process = os.fork()
+    if not process:
+        with pytest.raises(LockMisuse):
+            LockingSession(lent).get_entity(Order, 2, ForUpdate)
+        with LockingSession(engine) as session:
+            session.get_one_entity(Order, 1, ForUpdate)
+            os.write(locked[1], b"1")
+            os.read(over[0], 1)
+        os._exit(0)
+    os.close(locked[1])
+    assert os.read(locked[0], 1)
+    assert not is_free(engine)
+    os.write(over[1], b"1")
+    assert os.waitpid(process, 0)[1] == 0
+    with LockingSession(lent) as session:
+        session.get_one_entity(Order, 1, ForUpdate)
+    lent.close()
+
+
 def autoflush_and_pipeline(engine: sa.Engine) -> None:
     """Only the parent sends the writes that a pipeline delays until the COMMIT."""
     with LockingSession(engine, pipeline=True) as session:
@@ -484,6 +511,11 @@ def test_the_child_has_nothing_of_the_parents(documents: Database) -> None:
 @pytest.mark.not_databases("sqlite")
 def test_where_the_child_has_connections_of_its_own(documents: Database) -> None:
     run(documents, gate_of_child, two_engines, second_engine_unused, asyncio_sessions)
+
+
+@pytest.mark.not_databases("sqlite")
+def test_the_child_does_not_use_the_parents_idle_connections(documents: Database) -> None:
+    run(documents, idle_connections)
 
 
 @pytest.mark.databases("postgresql")
