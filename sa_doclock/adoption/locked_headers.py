@@ -450,13 +450,16 @@ def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
 
 @mapper_cache
 def roots_with_tables(names: frozenset[str]) -> tuple[Mapper[Any], ...]:
-    """Return the roots of the classes that may have columns in tables with these names."""
-    found = (
+    """Return the roots of the classes that may have columns in tables with these names.
+
+    Declared documents come first: they alone know which of their parts no access loads.
+    """
+    found = {
         root_of(mapper)
         for mapper in all_mappers()
         if not names.isdisjoint(map(folded_name, mapper.tables))
-    )
-    return tuple(dict.fromkeys(found))
+    }
+    return tuple(sorted(found, key=frozenset(declared_roots()).__contains__, reverse=True))
 
 
 def _whole(
