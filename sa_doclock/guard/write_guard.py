@@ -11,11 +11,10 @@ are refused when it is sent.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import chain, compress, repeat
+from itertools import chain, compress, filterfalse, repeat
 from operator import attrgetter, is_, itemgetter
 from threading import Lock
 from typing import Any, Final
@@ -36,10 +35,10 @@ from ..core.documents import (
 )
 from ..core.ledger import RowPlace, place_of
 from ..core.same_tables import (
+    document_tables,
     is_class_elsewhere,
     is_of_other_model,
     mapped_table,
-    other_objects,
     roots_named,
 )
 from ..core.transaction import CompiledCheck, LockContext, Noting, check_statements, state_of
@@ -244,34 +243,26 @@ _following = Lock()  # held until the listeners of a followed mapper are in plac
 
 
 @listen_for_documents
-def _follow(mappers: Collection[Mapper[Any]]) -> None:
-    # This may configure mappers, and is called again for them.
-    own = {*chain.from_iterable(mapper.self_and_descendants for mapper in mappers)}
-    tables: set[Any] = {table for mapper in own for table in mapper.tables}
-    tables |= {link.secondary for mapper in own for link in mapper.relationships}
-    by_table = _mappers_by_table()
-    classes = {*mappers, *chain.from_iterable(by_table.get(table, ()) for table in tables)}
+def _follow(_mappers: Collection[Mapper[Any]]) -> None:
+    """Listen to each class whose rows the guard checks; called again when it has more."""
     with _following:
-        for mapper in classes.difference(_followed):
-            # A subclass of another one has its listeners already.
-            if classes.isdisjoint([*mapper.iterate_to_root()][1:]):
-                _followed.add(mapper)
-                for name, check in _WRITES.items():
-                    allow_listening(mapper.self_and_descendants, name)
-                    # With retval: otherwise SQLAlchemy adds a wrapper, at the cost of a call per
-                    # row.
-                    event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
+        for mapper in filterfalse(_followed.__contains__, _checked_mappers()):
+            _followed.add(mapper)
+            for name, check in _WRITES.items():
+                allow_listening([mapper], name)
+                # With retval: otherwise SQLAlchemy adds a wrapper, at the cost of a call per row.
+                event.listen(mapper, name, check, raw=True, retval=True)
 
 
 @mapper_cache
-def _mappers_by_table() -> Mapping[Any, Sequence[Mapper[Any]]]:
-    found: defaultdict[Any, list[Mapper[Any]]] = defaultdict(list)
-    for mapper in all_mappers():
-        for table in mapper.tables:
-            found[table].append(mapper)
-    for table in other_objects(found):
-        found[mapped_table(table)] += found[table]
-    return found
+def _checked_mappers() -> Collection[Mapper[Any]]:
+    """Return the classes with rows in a table of documents."""
+    tables = document_tables()
+    return [
+        mapper
+        for mapper in all_mappers()
+        if any(mapped_table(table) in tables for table in mapper.tables)
+    ]
 
 
 def _memory_of(state: InstanceState[Any]) -> GuardMemory | None:
