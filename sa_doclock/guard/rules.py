@@ -53,17 +53,22 @@ from .targets import (
 
 
 @mapper_cache
+def targets_in(mapper: Mapper[Any]) -> Mapping[Target, Any]:
+    """Return the targets that a row of this class may be, each with a shared table."""
+    tables = map(mapped_table, mapper.tables)
+    found = [(target, table) for table in tables for target in targets_of_table(table)]
+    return dict(reversed(found))
+
+
+@mapper_cache
 def untold_targets(mapper: Mapper[Any]) -> Mapping[Target, Any]:
     """Return the targets that a row of this class may be without showing it, each with a shared table."""
-    found: dict[Target, Any] = {}
-    for table in map(mapped_table, mapper.tables):
-        for target in targets_of_table(table):
-            if not _is_told(mapper, target):
-                found.setdefault(target, table)
-    return found
+    found = targets_in(mapper).items()
+    return {target: table for target, table in found if not is_told(mapper, target)}
 
 
-def _is_told(mapper: Mapper[Any], target: Target) -> bool:
+@mapper_cache
+def is_told(mapper: Mapper[Any], target: Target) -> bool:
     """Return whether an object of the class shows whether it is such a row, and of which document."""
     other = target.mapper
     if other is None:

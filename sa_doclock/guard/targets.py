@@ -316,6 +316,10 @@ class Target(NamedTuple):
         columns = self.table.columns if self.mapper is None else self.mapper.column_attrs
         return names <= {*columns.keys()}
 
+    def columns(self, names: Iterable[str]) -> list[Any]:
+        """Return the columns that attributes of the class, or of the association table, map."""
+        return [self.column_of(name, self.source) for name in names]
+
     def column_of(self, name: str, source: Any) -> Any:
         """Return the column that an attribute maps.
 
