@@ -314,6 +314,9 @@ class StatementCheck:
 
     def _check_insert(self) -> None:
         target, values = self.target, self.write.values
+        if target.unclear:
+            self._allow([self._unknown(UNCLEAR)])
+            return
         if values.from_select:
             self._allow(self._headers_selected())
             return
@@ -331,7 +334,7 @@ class StatementCheck:
 
     def _headers_selected(self) -> Headers:
         """Yield the owners' headers that the SELECT of an INSERT names; its rows are counted later."""
-        if self.write.values.overwrites or self.target.extended or self.target.stored:
+        if self.write.values.overwrites or self.target.extended:
             yield self._unknown(MAY_OVERWRITE)
         elif self.target.links:
             self._inserted = InsertedFromSelect(self)
@@ -358,7 +361,7 @@ class StatementCheck:
         """Return whether every row of the table is one of the target, which a SELECT of its class finds."""
         target, mapper = self.target, self.target.mapper
         whole = mapper is None or (mapper.selectable is table and not mapper.single)
-        return whole and not (target.unclear or target.extended or target.stored)
+        return whole and not (target.unclear or target.extended)
 
     def _headers_stored(self, questions: Iterable[Select[Any]]) -> Headers:
         self._ask_again()
@@ -439,10 +442,6 @@ class StatementCheck:
         target = self.target
         if self.write.way is Way.UPDATE or target.extended:
             yield from self._headers_by_key(rows)
-        elif target.stored:
-            if any(target.identity(row) is None for row in rows):
-                yield self._unknown(NO_KEY)
-            rows = [{**self._stored_before(row), **row} for row in rows]
         if self.write.values.overwrites and is_header_target(target):
             for key in map(target.identity, rows):  # perhaps of an existing header
                 if key is None:
@@ -468,23 +467,6 @@ class StatementCheck:
                 yield from self._rows.of_stored(
                     read, new.get(key) or chain.from_iterable(new.values())
                 )
-
-    def _stored_before(self, row: Row) -> Row:
-        """Return the stored values of a superclass's row, which a subclass's row completes."""
-        mapper, names, key = self.target.mapper, self.target.stored, self.target.identity(row)
-        assert mapper is not None
-        if key is None:
-            return {}
-        values = dict(zip(key_attributes(mapper), key, strict=True))
-        columns: list[Any] = [mapper.column_attrs[name].columns[0] for name in names]
-        where = (
-            column == values[mapper.get_property_by_column(column).key]
-            for column in chain.from_iterable(
-                {candidate.table.primary_key for candidate in columns}
-            )
-        )
-        found = ask(self._session, select(*columns).where(*where))
-        return dict(zip(names, found[0], strict=True)) if found else {}
 
     def _headers_of_values(self, row: Row, *, of_row: bool = True) -> Headers:
         """Yield the headers to which a new row, or a row with new values, belongs.
