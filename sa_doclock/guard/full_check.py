@@ -85,7 +85,6 @@ class FullCheck:
                 by_root[row.rules.root].append(row.state)
         for root, states in by_root.items():
             self._resolver(root).read_ahead(states)
-        # First, before other checks read expired attributes.
         found = [*self._of_stored(rows), *chain.from_iterable(map(self._of_row, rows))]
         self.refusals.allow(found, self.resolvers, self._expected)
 
@@ -93,7 +92,9 @@ class FullCheck:
 
     def _of_row(self, row: WrittenRow) -> Iterator[Refusal]:
         rules, state, root = row.rules, row.state, row.rules.root
-        if not self.written and not rules.kind.isdisjoint(state.committed_state):
+        if self.written:  # first, before other checks read expired attributes
+            yield from self._of_unread(row)
+        elif not rules.kind.isdisjoint(state.committed_state):
             self.refusals.memory.held.pop(state, None)  # written, it shows more
         if root is not None:
             # Written without a flush: no later check sees what the table sets.
@@ -132,6 +133,19 @@ class FullCheck:
                 by = name, name
             yield row.refusal(root, identity, by)
 
+    def _of_unread(self, row: WrittenRow) -> Iterator[Refusal]:
+        """Yield the refusals for a row that was written with values that only the database knows.
+
+        Examples are a listener's SQL expression, and a default of the server.
+        """
+        state, root = row.state, row.rules.root
+        names = sorted(row.rules.moves & row.rules.columns & state.expired_attributes)
+        if names and root is not None:
+            by = (names[0], names[0]) if row.way is Way.UPDATE else None
+            identity = tuple(state.mapper.primary_key_from_instance(state.obj()))
+            for header in self._resolver(root).stored_headers(state.mapper, identity):
+                yield row.refusal(root, header, by)
+
     def _of_stored(self, rows: Iterable[WrittenRow]) -> Iterator[Refusal]:
         """Yield the refusals for rows whose objects do not show their documents: the database does."""
         by_class = defaultdict(list)
@@ -141,7 +155,6 @@ class FullCheck:
             for target, table in targets_in(mapper).items():
                 # A new row of the table may create a new header of this target, and no other.
                 is_new = way is Way.INSERT and is_header_target(target)
-                is_new = is_new and not is_told(mapper, target)
                 is_new = is_new and not any(targets_extended([target], table, None))
                 asked = [row for row in of_class if self._is_asked_about(row, target)]
                 for row, by, header in self._headers_in(target, table, asked):
@@ -151,21 +164,16 @@ class FullCheck:
                         yield row.refusal(target.root, header, by)
 
     def _is_asked_about(self, row: WrittenRow, target: Target) -> bool:
-        """Return whether only the database knows whether the row is of the target, and of which document."""
-        rules, state = row.rules, row.state
-        if not is_told(state.mapper, target):
-            return self.written or row.way is not Way.INSERT
-        if not self.written:
-            return False
-        # Values that only the database knows: a listener's SQL expression, or a server's default.
-        if not (rules.moves & rules.columns).isdisjoint(state.expired_attributes):
-            return True
-        # A new class: before the write, the row was found as one of its old class.
-        return (
-            row.way is Way.UPDATE
-            and not rules.kind.isdisjoint(state.committed_state)
-            and not (target.mapper is not None and state.mapper.isa(target.mapper))
+        """Return whether the object may be a row of the target without showing it."""
+        mapper, changed = (
+            row.state.mapper,
+            {*row.state.committed_state, *row.state.expired_attributes},
         )
+        if not is_told(mapper, target):
+            return self.written or row.way is not Way.INSERT
+        # A new class: before the write, the row was found as one of its old class.
+        has_new = self.written and row.way is Way.UPDATE and not row.rules.kind.isdisjoint(changed)
+        return has_new and target.mapper is not None and not mapper.isa(target.mapper)
 
     def _headers_in(
         self, target: Target, table: Any, rows: Iterable[WrittenRow]
