@@ -32,9 +32,6 @@ from .rules import States, WriteRules, is_told, names_of_parts, rules_for, targe
 from .targets import Target, Way, is_header_target, is_plain, targets_extended
 from .touched import RowHeaders, key_of_table
 
-By = tuple[str, str] | None
-"""The change by which a row is written to a document: with the row's key, and without it."""
-
 
 class WrittenRow(NamedTuple):
     """An object whose row is written."""
@@ -43,23 +40,15 @@ class WrittenRow(NamedTuple):
     rules: WriteRules
     way: Way
 
-    @property
-    def label(self) -> str:
-        """The row in the words of an error."""
-        if self.state.identity is None:
-            return f"a new {self.state.class_.__name__}"
-        return document_label(self.state.class_, public_key(self.state.identity))
+    def refusal(self, root: Mapper[Any], identity: Identity, by: str | None) -> Refusal:
+        """Return the refusal of the row's write to this document.
 
-    def through(self, name: str) -> By:
-        """Return the change of this attribute, which also writes other rows."""
-        return f"{self.label}.{name}", f"{self.state.class_.__name__}.{name}"
-
-    def refusal(self, root: Mapper[Any], identity: Identity, by: By) -> Refusal:
-        """Return the refusal of the row's write to this document."""
-        words = f"would be {self.way.value}"
-        of_row, of_rows = (f" in {name!r}" for name in by) if by else ("", "")
-        rows = f"{self.state.class_.__name__} rows {words}{of_rows}"
-        return Refusal(root, identity, f"{self.label} {words}{of_row}", rows, self.state)
+        :param by: the attribute by whose change it is written, if known.
+        """
+        name, key = self.state.class_, self.state.identity
+        subject = f"a new {name.__name__}" if key is None else document_label(name, public_key(key))
+        did = f"would be {self.way.value}" + (f" in {by!r}" if by else "")
+        return Refusal(root, identity, subject, did, self.state)
 
 
 class FullCheck:
@@ -101,7 +90,7 @@ class FullCheck:
             if self.new is not None and rules.generated is not None:
                 given = state.dict if row.way is Way.INSERT else state.committed_state
                 for name in sorted(rules.generated.by(row.way) - given.keys())[:1]:
-                    yield row.refusal(root, UNKNOWN, (name, name))
+                    yield row.refusal(root, UNKNOWN, name)
             yield from self._of_documents(root, row)
         yield from self._of_related(row)
 
@@ -117,9 +106,13 @@ class FullCheck:
                 self._resolver(root).read_ahead(states)
                 for other in states:
                     changed = WrittenRow(other, row.rules, Way.UPDATE)
-                    yield from self._of_documents(root, changed, row.through(name))
+                    yield from self._of_documents(
+                        root, changed, f"{row.state.class_.__name__}.{name}"
+                    )
 
-    def _of_documents(self, root: Mapper[Any], row: WrittenRow, by: By = None) -> Iterator[Refusal]:
+    def _of_documents(
+        self, root: Mapper[Any], row: WrittenRow, by: str | None = None
+    ) -> Iterator[Refusal]:
         for identity in self._resolver(root).headers(row.state):
             if self.refusals.permits(root, identity):
                 continue
@@ -127,10 +120,9 @@ class FullCheck:
             if self._is_inserted((root.class_, identity), row.state):
                 continue
             if by is None and row.way is Way.UPDATE:
-                name = _changed(row.state, root)
-                if name is None:
+                by = _changed(row.state, root)
+                if by is None:
                     return
-                by = name, name
             yield row.refusal(root, identity, by)
 
     def _of_unread(self, row: WrittenRow) -> Iterator[Refusal]:
@@ -141,7 +133,7 @@ class FullCheck:
         state, root = row.state, row.rules.root
         names = sorted(row.rules.moves & row.rules.columns & state.expired_attributes)
         if names and root is not None:
-            by = (names[0], names[0]) if row.way is Way.UPDATE else None
+            by = names[0] if row.way is Way.UPDATE else None
             identity = tuple(state.mapper.primary_key_from_instance(state.obj()))
             for header in self._resolver(root).stored_headers(state.mapper, identity):
                 yield row.refusal(root, header, by)
@@ -177,18 +169,17 @@ class FullCheck:
 
     def _headers_in(
         self, target: Target, table: Any, rows: Iterable[WrittenRow]
-    ) -> Iterator[tuple[WrittenRow, By, Identity]]:
+    ) -> Iterator[tuple[WrittenRow, str, Identity]]:
         """Yield the objects whose rows in the table are of this target, with their headers."""
-        asked: dict[Identity, tuple[WrittenRow, By]] = {}
+        asked: dict[Identity, tuple[WrittenRow, str]] = {}
         key = [*key_of_table(target, table, target.source).values()]
         columns = [table.columns[name] for name in key_of_table(target, table, target.source)]
         headers = RowHeaders(target, self._resolver(target.root))
         for row in rows:
-            name = _changed_in(row.state, target, table) if row.way is Way.UPDATE else ""
-            if name is None:  # the row is in another table
+            by = _changed_in(row.state, target, table) if row.way is Way.UPDATE else ""
+            if by is None:  # the row is in another table
                 continue
-            by, written = (name, name) if name else None, self.written and row.way is not Way.DELETE
-            owner = None
+            owner, written = None, self.written and row.way is not Way.DELETE
             if target.mapper is None:  # the object of an association may name the owner itself
                 own = [table.columns[name] for name in target.read]
                 owner = _values(row.state, own, written=written)

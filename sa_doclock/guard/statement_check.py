@@ -217,9 +217,11 @@ class StatementCheck:
         """Return whether all these headers are locked; refuse the others."""
         found, root = dict.fromkeys(found), self.target.root  # thousands of rows have few headers
         self.headers.update(dict.fromkeys(key for key in found if key is not UNKNOWN))
-        what = f"{self.target.name} rows would be {self.write.way.value} by"
-        why = {key: f"{what} {self._why if key is UNKNOWN else BY}" for key in found}
-        refusals = (Refusal(root, key, text, text) for key, text in why.items())
+        subject, did = f"{self.target.name} rows", f"would be {self.write.way.value} by"
+        refusals = (
+            Refusal(root, key, subject, f"{did} {self._why if key is UNKNOWN else BY}")
+            for key in found
+        )
         return self._refusals.allow(refusals, {root: self._rows.resolver})
 
     # After the statement.
@@ -236,11 +238,12 @@ class StatementCheck:
             others = asked is not None and written is not None and written > asked
         root = self.target.root
         if others or any(not self._refusals.permits(root, key) for key in self._overwritten()):
-            what = (
-                f"{self.target.name} rows were {self.write.way.value} by a statement. Another transaction "
-                "added some of them to it after the guard had read whose rows it would write. It wrote them"
+            did = (
+                f"were {self.write.way.value} by a statement. Another transaction added some of them "
+                "to it after the guard had read whose rows it would write. It wrote them"
             )
-            self._refusals.refuse_written(Refusal(root, UNKNOWN, what, what))
+            subject = f"{self.target.name} rows"
+            self._refusals.refuse_written(Refusal(root, UNKNOWN, subject, did))
 
     def note_written(self) -> None:
         """Raise the versions of the documents; record new headers, and new keys of headers."""

@@ -330,15 +330,15 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
         mapped = place.schemas.get(table.schema, table.schema) or default
         if not isinstance(table, Table) and mapped != (table.schema or default):
             where = place._replace(schemas={})
-            text = f"a statement would write rows of {table.name} in {where} by table(), to which schema_translate_map does not apply,"
+            did = f"would write rows of {table.name} in {where} by table(), to which schema_translate_map does not apply,"
         elif held is None:
             state.ledger.check_place(root, context.root_connection, context.execution_options)
             continue
         elif held.is_same(place) or _is_other_model(guard, table, root, held, place):
             continue
         else:
-            text = f"a statement would write rows of {table.name} in {place}, but the locked rows are in {held},"
-        guard.refuse(Refusal(root, (), text, text))
+            did = f"would write rows of {table.name} in {place}, but the locked rows are in {held},"
+        guard.refuse(Refusal(root, (), "a statement", did))
 
 
 def _is_other_model(
