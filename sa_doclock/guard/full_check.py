@@ -28,7 +28,7 @@ from ..core.same_tables import same_attribute
 from ..keys import DocumentKey, Identity, document_label, public_key
 from ..sqlalchemy_internals import modified_states, new_states
 from .refusals import Refusal, Refusals
-from .rules import States, WriteRules, is_told, names_of_parts, rules_for, targets_in
+from .rules import WriteRules, is_told, names_of_parts, rules_for, targets_in
 from .targets import Target, Way, is_header_target, is_plain, targets_extended
 from .touched import RowHeaders, key_of_table
 
@@ -54,15 +54,12 @@ class WrittenRow(NamedTuple):
 class FullCheck:
     """The full check of the rows of one flush; the rows of one call share their database reads.
 
-    :param new: objects inserted in the same flush; None: all new ones of the session.
     :param written: the rows are in the database already.
     """
 
-    def __init__(
-        self, refusals: Refusals, new: States | None = None, *, written: bool = False
-    ) -> None:
+    def __init__(self, refusals: Refusals, *, written: bool = False) -> None:
         self.refusals, self.session = refusals, refusals.session()
-        self.new, self.written = new, written
+        self.written = written
         self.resolvers: dict[Mapper[Any], HeaderResolver] = {}
 
     def check(self, to_check: Iterable[WrittenRow]) -> None:
@@ -86,11 +83,6 @@ class FullCheck:
         elif not rules.kind.isdisjoint(state.committed_state):
             self.refusals.memory.held.pop(state, None)  # written, it shows more
         if root is not None:
-            # Written without a flush: no later check sees what the table sets.
-            if self.new is not None and rules.generated is not None:
-                given = state.dict if row.way is Way.INSERT else state.committed_state
-                for name in sorted(rules.generated.by(row.way) - given.keys())[:1]:
-                    yield row.refusal(root, UNKNOWN, name)
             yield from self._of_documents(root, row)
         yield from self._of_related(row)
 
@@ -229,8 +221,7 @@ class FullCheck:
     @cached_property
     def _coming(self) -> Mapping[DocumentKey, InstanceState[Any]]:
         """Objects by the documents that the flush creates, as known at the first access."""
-        new = new_states(self.session) if self.new is None else self.new
-        states = [*new, *modified_states(self.session)]
+        states = [*new_states(self.session), *modified_states(self.session)]
         found = zip(map(self._key_to_come, states), states, strict=True)
         return {key: state for key, state in found if key is not None}
 

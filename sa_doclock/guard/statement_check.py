@@ -52,6 +52,7 @@ from ..dml_internals import Conflict, conflict_of, select_of_insert
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions
 from .refusals import Refusal, Refusals
+from .rules import is_told
 from .targets import Link, Row, Target, Way, Write, is_header_target, is_plain, literal
 from .touched import RowHeaders, TouchedRows, row_count, touched_rows
 
@@ -195,8 +196,14 @@ class StatementCheck:
     :ivar new_keys: the documents whose primary key the statement sets, each with the new one.
     """
 
-    def __init__(self, refusals: Refusals, target: Target, write: Write) -> None:
-        self._session, self._refusals = refusals.session(), refusals
+    def __init__(
+        self,
+        refusals: Refusals,
+        target: Target,
+        write: Write,
+        coming: Collection[DocumentKey | None] = (),
+    ) -> None:
+        self._session, self._refusals, self._coming = refusals.session(), refusals, coming
         self.target, self.write = target, write
         self._ask_again()
         self._why = BY
@@ -221,6 +228,7 @@ class StatementCheck:
         refusals = (
             Refusal(root, key, subject, f"{did} {self._why if key is UNKNOWN else BY}")
             for key in found
+            if (root.class_, key) not in self._coming
         )
         return self._refusals.allow(refusals, {root: self._rows.resolver})
 
@@ -458,10 +466,17 @@ class StatementCheck:
         """Yield the headers of the rows that have these keys, before and after the statement."""
         target, number = self.target, len(self.target.key)
         new: defaultdict[Identity, list[Row]] = defaultdict(list)
+        loaded = self.write.loaded
+        told = {key: of for key, of in loaded.items() if is_told(of.mapper, target)}
+        if target.of_any_kind:  # they are of another class yet
+            told = {}
+        self._rows.resolver.read_ahead([*told.values()])
         for row in rows:
             key = target.identity(row)
             if key is None:
                 yield self._unknown(NO_KEY)
+            elif key in told:
+                yield from self._rows.resolver.headers(told[key])
             else:
                 new[key].append(row)
         for question in self._rows.select(target.columns(target.key), [*new]):

@@ -23,7 +23,7 @@ from sqlalchemy import (
     Update,
     inspect,
 )
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.util import immutabledict
 
@@ -100,6 +100,7 @@ class Write:
     A bulk method is one too: an ``insert()`` or ``update()`` of its class with a list of rows.
 
     :ivar how: the execution options and bind arguments.
+    :ivar loaded: the objects of the rows, by their primary keys, if they are what is written.
     """
 
     def __init__(
@@ -107,8 +108,10 @@ class Write:
         statement: Any,
         parameters: Any = None,
         how: Mapping[str, Any] = immutabledict(),  # it never changes
+        loaded: Mapping[Identity, InstanceState[Any]] = immutabledict(),
     ) -> None:
         self.statement, self.parameters, self.how = statement, parameters, how
+        self.loaded = loaded
 
     @cached_property
     def way(self) -> Way:
