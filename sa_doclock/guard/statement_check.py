@@ -405,8 +405,8 @@ class StatementCheck:
             for *found, rows in answer:
                 self.asked += rows
                 self._free += rows if self._is_free(found) else 0
-                yield from self._rows.of_stored(tuple(found), new)
                 self._note_new_keys(tuple(found), values)
+            yield from self._rows.of_all([(tuple(row[:-1]), new) for row in answer])
 
     def _is_free(self, row: Sequence[Any]) -> bool:
         if self.target.by_identity or self.target.mapper is None:
@@ -459,8 +459,9 @@ class StatementCheck:
                     yield self._unknown(MAY_OVERWRITE)
                 else:
                     yield from self._rows.resolver.headers_of_row(target.root, key)
-        for row in rows:
-            yield from self._headers_of_values(row)
+        yield from self._rows.resolver.read_together(
+            lambda: [*chain.from_iterable(map(self._headers_of_values, rows))]
+        )
 
     def _headers_by_key(self, rows: Iterable[Row]) -> Headers:
         """Yield the headers of the rows that have these keys, before and after the statement."""
@@ -471,20 +472,20 @@ class StatementCheck:
         if target.of_any_kind:  # they are of another class yet
             told = {}
         self._rows.resolver.read_ahead([*told.values()])
-        for row in rows:
-            key = target.identity(row)
+        for values in rows:
+            key = target.identity(values)
             if key is None:
                 yield self._unknown(NO_KEY)
             elif key in told:
                 yield from self._rows.resolver.headers(told[key])
             else:
-                new[key].append(row)
+                new[key].append(values)
+        found = list[tuple[Identity, Collection[Row]]]()
         for question in self._rows.select(target.columns(target.key), [*new]):
-            for found in ask(self._session, question, bind_arguments=target.bind_arguments):
-                key, read = tuple(found[:number]), tuple(found[number:])
-                yield from self._rows.of_stored(
-                    read, new.get(key) or chain.from_iterable(new.values())
-                )
+            for row in ask(self._session, question, bind_arguments=target.bind_arguments):
+                key, read = tuple(row[:number]), tuple(row[number:])
+                found.append((read, new.get(key) or [*chain.from_iterable(new.values())]))
+        yield from self._rows.of_all(found)
 
     def _headers_of_values(self, row: Row, *, of_row: bool = True) -> Headers:
         """Yield the headers to which a new row, or a row with new values, belongs.

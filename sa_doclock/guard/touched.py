@@ -10,7 +10,7 @@ rows, and the mapped Table has their documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from operator import eq
@@ -80,6 +80,12 @@ class RowHeaders:
                 }
                 if takes(link.discriminators, known):
                     yield from self.of_owner(link, known)
+
+    def of_all(self, rows: Collection[tuple[Identity, Collection[Row]]]) -> Sequence[Identity]:
+        """Return the headers of several such rows, each with its new values."""
+        return self.resolver.read_together(
+            lambda: [header for row, new in rows for header in self.of_stored(row, new)]
+        )
 
     def of_owner(self, link: Link, row: Row) -> Iterator[Identity]:
         """Yield the headers of the owner that a row names."""
