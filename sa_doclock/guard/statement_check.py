@@ -505,7 +505,7 @@ class StatementCheck:
             if self.target.of_any_kind or takes(link.discriminators, now):
                 yield from self._headers_of_owner(link, now)
             for values in new if link.discriminators else ():
-                known = {**now, **{name: literal(one, values) for name, one in values.items()}}
+                known = {**now, **{name: literal(given, values) for name, given in values.items()}}
                 if takes(link.discriminators, known):
                     yield from self._headers_of_owner(link, known)
 
