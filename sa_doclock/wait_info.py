@@ -13,8 +13,6 @@ _NUMBERS = re.compile(r"-?\d+(?:, -?\d+)*")
 KEY_MARK = "sa_doclock key:"
 """The beginning of a comment, in the statement that waits for a named lock, with its key."""
 
-IDLE = "idle in transaction"
-ACTIVE = "active"
 PREPARED = "prepared transaction"
 
 

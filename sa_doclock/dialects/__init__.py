@@ -18,7 +18,13 @@ from .connection import (
 )
 from .driver_frames import raised_by_driver
 from .error_codes import code_of
-from .isolation import kept_levels, levels_for, locking_read_is_latest
+from .isolation import (
+    check_open,
+    kept_levels,
+    levels_for,
+    locking_read_is_latest,
+    sets_own_level,
+)
 from .lock_statements import NO_TEXT, has_hints
 from .monitoring import LockMonitoring, describe_connections
 from .names import (
@@ -32,6 +38,7 @@ from .names import (
 from .registry import (
     ENTRY_POINT_GROUP,
     by_keys_hints,
+    check_support,
     find_strategy,
     has_hint,
     known_strategies,

@@ -6,14 +6,16 @@ Everything that a dialect of another package needs is here, in ``sa_doclock`` an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import Connection, Table
 from sqlalchemy.engine import Dialect
 
-from ..errors import LockNotSupported, WrongIsolation
+from ..errors import LockNotSupported
 from ..keys import Identity
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import CallFunction, ExecuteStatement, on_return, withdraw
@@ -47,10 +49,11 @@ from .lock_statements import (
     MaxParameters,
     Reach,
     is_in_index,
+    lock_in_select,
     parameters_for_keys,
     read_beside,
 )
-from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
+from .monitoring import LockMonitoring, elapsed_seconds
 from .named_locks import NamedLocks, short_name
 from .names import quoted_name, schema_of
 from .pipelining import Pipeline, Read
@@ -60,12 +63,10 @@ from .transaction_status import TransactionStatus
 from .waits import LockWaits
 
 if TYPE_CHECKING:
-    from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
+    from ..wait_info import Wait
 
 __all__ = [
-    "ACTIVE",
     "AUTOCOMMIT",
-    "IDLE",
     "READ_COMMITTED",
     "REPEATABLE_READ",
     "SNAPSHOT",
@@ -81,7 +82,6 @@ __all__ = [
     "Identity",
     "IsolationLevels",
     "Limit",
-    "LockConnection",
     "LockMonitoring",
     "LockStatements",
     "LockStrategy",
@@ -107,10 +107,10 @@ __all__ = [
     "asked_here",
     "base_of",
     "connection_setting",
-    "connections_by_id",
     "elapsed_seconds",
     "is_in_index",
     "levels_for",
+    "lock_in_select",
     "milliseconds",
     "note_default_level",
     "on_return",
@@ -125,8 +125,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"ACTIVE", "IDLE", "LockConnection", "Wait"}:  # a strategy's monitoring needs them
-        return getattr(import_module("sa_doclock.wait_info"), name)
+    if name == "Wait":  # a strategy's monitoring needs it
+        return import_module("sa_doclock.wait_info").Wait
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -185,6 +185,9 @@ class LockStrategy:
     limits_by_type: ClassVar[bool] = True
     """A column keeps only values of its type and length."""
 
+    refused: Mapping[LockOptions, str] = MappingProxyType({})
+    """The reason for each lock or modifier that this database or version does not have."""
+
     cluster: Cluster | None = None
     """The cluster of the server, or None; set by ``note_server()``."""
 
@@ -228,12 +231,6 @@ class LockStrategy:
         if getattr(connection.connection.dbapi_connection, "autocommit", False):
             raise LockNotSupported(AUTOCOMMIT)
 
-    def check_support(self, lock: LockOptions) -> None:
-        """Raise LockNotSupported if this database or version cannot give that lock.
-
-        Locks that ``compatible`` denies are refused before this call.
-        """
-
     def check_table(
         self,
         connection: Connection,
@@ -266,37 +263,17 @@ class LockStrategy:
         connection: Connection,
         lock: LockOptions,
         seconds: float | None,
-        level: str | None,
         opened_for: LockOptions | None,
         header: Table | None,
-    ) -> bool:
-        """Take this lock in a transaction that is already open at this isolation level.
+    ) -> None:
+        """Take this lock in a transaction that is already open, at one of its ``levels``.
+
+        If the driver reports that no transaction is open yet, and SQLAlchemy does not set its level,
+        ``begin()`` is called instead.
 
         :param opened_for: the lock for which the transaction was opened; None: for something else.
         :param header: the table whose rows will be locked; None for a named lock.
-        :returns: whether the database had no transaction yet, and this lock has opened it.
-        :raises WrongIsolation: the transaction can no longer protect a document.
         """
-        wanted, opened = base_of(lock), base_of(opened_for or LockOptions.None_)
-        snapshot = LockOptions.SnapshotRead
-        if wanted is snapshot and opened is not snapshot:
-            raise WrongIsolation(
-                "a snapshot starts with its transaction, and this transaction is already open. "
-                "Read the snapshot first, or in a session of its own"
-            )
-        if opened is snapshot and wanted is not snapshot:
-            raise WrongIsolation(
-                "the transaction was opened read-only by a SnapshotRead. "
-                "End it before you lock, or lock in a session of its own"
-            )
-        levels = levels_for(self.isolation, lock)
-        if levels and level not in levels:
-            raise WrongIsolation(
-                f"the transaction is open at {level}, where a read after the lock can return rows from "
-                "before it. Take the lock before any other statement of the transaction, or make the "
-                f'engine with isolation_level="{levels[0]}"'
-            )
-        return False
 
     def inserting(
         self, connection: Connection, key: str, seconds: float | None

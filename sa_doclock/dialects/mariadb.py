@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
-from ..errors import LockNotAvailable, LockNotSupported, SnapshotConflict
+from ..errors import LockNotAvailable, SnapshotConflict
 from ..options import LockOptions, may_queue, milliseconds
 from ..wait_info import Wait
 from .base import REPEATABLE_READ, Ends, ErrorCode, Limit, MaxParameters, PlainReads, Reach
@@ -225,9 +225,7 @@ class MariaDBLocks(InnoDBLocks):
         super().__init__(dialect)
         if (self.server_version or ()) >= _DETECTS_CONFLICTS:
             self.isolation = ConflictIsolation()
-
-    def check_support(self, lock: LockOptions) -> None:
-        super().check_support(lock)
         version = self.server_version or HAS_SKIP_LOCKED
-        if LockOptions.SkipLocked in lock and version < HAS_SKIP_LOCKED:
-            raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, and this server is {version}")
+        if version < HAS_SKIP_LOCKED:
+            needed = f"SKIP LOCKED needs MariaDB 10.6, and this server is {version}"
+            self.refused = {LockOptions.SkipLocked: needed}

@@ -27,7 +27,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship,
 
 from ..claims import claim_each
 from ..core.documents import document
-from ..dialects import may_wait, strategy_for
+from ..dialects import check_support, may_wait, strategy_for
 from ..dialects.base import Locked, LockStrategy
 from ..errors import (
     DeadlockDetected,
@@ -162,7 +162,7 @@ def bob(doclock_tables: Engine) -> Iterator[Actor]:
 def supports(strategy: LockStrategy, lock: LockOptions) -> bool:
     """Return whether the strategy says that it has this lock."""
     try:
-        strategy.check_support(lock)
+        check_support(strategy, lock)
     except LockNotSupported:
         return False
     return True
@@ -240,7 +240,7 @@ class TestSupport:
         assert set(alice.session.held_locks) == {(Order, (number,)) for number in (1, 2, 3)}
 
     def test_for_update_is_supported(self, strategy: LockStrategy) -> None:
-        strategy.check_support(FOR_UPDATE)
+        check_support(strategy, FOR_UPDATE)
 
     def test_an_error_of_no_database_has_no_code(self, strategy: LockStrategy) -> None:
         assert strategy.errors.native_code(ValueError()) is None

@@ -55,10 +55,10 @@ ASKING = (
 )
 #: Sent over a connection that the doctor, the diagnosis or explain_lock() opened.
 BESIDE_THE_POOL = (
-    "dialects/innodb.py:InnoDBMonitoring.describe",
+    "dialects/innodb.py:InnoDBMonitoring.connections",
     "dialects/innodb.py:InnoDBMonitoring.holders",
     "dialects/mariadb.py:MariaDBMonitoring.waits",
-    "dialects/mssql.py:SQLServerMonitoring.describe",
+    "dialects/mssql.py:SQLServerMonitoring.connections",
     "dialects/mssql.py:SQLServerMonitoring.holders",
     "dialects/mssql.py:SQLServerMonitoring.waits",
     "dialects/mariadb.py:_row_waits",

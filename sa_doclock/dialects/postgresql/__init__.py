@@ -80,7 +80,6 @@ _HIDDEN = (
 class PostgreSQLIsolation(IsolationLevels):
     levels = {
         LockOptions.ForUpdate: (READ_COMMITTED,),
-        LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
     # "a transaction takes its snapshot as of the start of the first non-transaction-control

@@ -10,9 +10,9 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.sql import Executable
 
 from ...keys import Identity
-from ...wait_info import KEY_MARK, LockConnection, Wait
+from ...wait_info import KEY_MARK, Wait
 from ..base import LockMonitoring
-from ..monitoring import connections_by_id, elapsed_seconds
+from ..monitoring import elapsed_seconds
 from ..named_locks import recent_keys
 from ..names import quoted_name
 
@@ -123,10 +123,10 @@ class PostgreSQLMonitoring(LockMonitoring):
             for blocker in row.blockers:
                 yield Wait(row.waiter, blocker, row.table_name, key, seconds)
 
-    def describe(
+    def connections(
         self, connection: sa.Connection, ids: Collection[int]
-    ) -> Mapping[int, LockConnection]:
-        return connections_by_id(_query(connection, _CONNECTIONS, pids=list(ids)), {})
+    ) -> Iterable[Sequence[Any]]:
+        return _query(connection, _CONNECTIONS, pids=ids)
 
 
 def _query(connection: sa.Connection, statement: Executable, **parameters: Any) -> Sequence[Any]:

@@ -124,8 +124,8 @@ class Waits:
         server = server_of(engine)
         return {
             number
-            for (one, number), owner in self._owners.items()
-            if one == server and owner == participant.number
+            for (asked, number), owner in self._owners.items()
+            if asked == server and owner == participant.number
         }
 
 
@@ -224,9 +224,9 @@ class Scheduler:
 
     def _ready(self) -> dict[int, Step]:
         return {
-            number: one.step
-            for number, one in self.participants.items()
-            if one.turn is not None and one.step is not None
+            number: participant.step
+            for number, participant in self.participants.items()
+            if participant.turn is not None and participant.step is not None
         }
 
     def _give_turn(self, participant: Participant) -> None:

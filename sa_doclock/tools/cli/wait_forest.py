@@ -70,8 +70,8 @@ def forest_of(waits: Sequence[LockWait]) -> list[Node]:
         first_blocker.setdefault(wait.waiter.connection_id, wait.blocker.connection_id)
     nodes: dict[int, Node] = {}
     tops = [
-        _grow(one, waits_for, nodes)
-        for connection_id, one in blockers.items()
+        _grow(blocker, waits_for, nodes)
+        for connection_id, blocker in blockers.items()
         if connection_id not in first_blocker
     ]
     for connection_id in blockers:

@@ -23,7 +23,7 @@ from ...core.documents import (
     unique_key,
 )
 from ...core.loading import reads_of
-from ...dialects import levels_for, schema_translation, side_engine, strategy_for
+from ...dialects import check_support, levels_for, schema_translation, side_engine, strategy_for
 from ...dialects.base import Locked
 from ...errors import LockNotSupported
 from ...keys import printable
@@ -168,7 +168,7 @@ def explain_lock(
     with side_engine(engine) as own:
         bind = own.execution_options(**engine.get_execution_options())
         strategy = strategy_for(bind)
-        strategy.check_support(lock)
+        check_support(strategy, lock)
         unique = None if key is None else _some_unique_key(bind, mapper, key)
         found = _some_key(bind, mapper)
         given = unique or found
