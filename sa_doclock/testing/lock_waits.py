@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,7 +48,8 @@ def locks_database(bind: Engine | Connection) -> bool:
     return bind.dialect.name in _locked_whole()
 
 
-@cache
+# Threads: a cache of a constant.
+@lru_cache(maxsize=1)
 def _locked_whole() -> frozenset[str]:
     known = strategy_classes().items()
     return frozenset(name for name, found in known if found.statements.locked is Locked.DATABASE)
