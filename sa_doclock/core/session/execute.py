@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Insert, Result, Select, event, insert, inspect, update
+from sqlalchemy import CompoundSelect, Insert, Result, Select, event, insert, inspect, update
 from sqlalchemy.orm import FromStatement, Mapper, ORMExecuteState, Session
 
 from ...sqlalchemy_internals import (
@@ -114,7 +114,11 @@ class ExecutingSession(SessionWithContext):
             options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
             return execute(run, options, binds or {})
         before = pending_changes(self) if listens_last else NO_CHANGES
-        if before is NO_CHANGES:
+        if isinstance(written, CompoundSelect) and self._context.parts.around_get_bind:
+            # SQLAlchemy calls get_bind() without the clause.
+            binds = {"clause": written, **(arguments.get("bind_arguments") or {})}
+            arguments = {**arguments, "bind_arguments": binds}
+        elif before is NO_CHANGES:
             return None
         # Listeners may turn it into a lock, and change its rows.
         options = {**arguments.get("execution_options", {}), PENDING_BEFORE: before}
