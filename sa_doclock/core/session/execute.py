@@ -19,7 +19,15 @@ from ...sqlalchemy_internals import (
 from ..loading import NO_CHANGES, PENDING_BEFORE, pending_changes
 from ..locking import RowsOfSelect, acquire
 from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
-from ..transaction import NO_ARGUMENTS, Executor, LockContext, LockRequest, is_built, watch_all
+from ..transaction import (
+    NO_ARGUMENTS,
+    Executor,
+    LockContext,
+    LockRequest,
+    is_built,
+    watch_all,
+    watch_connection,
+)
 from .hooks import SessionWithContext, context_of
 
 
@@ -145,7 +153,10 @@ class ExecutingSession(SessionWithContext):
             return
         context = self._context
         context.connections.note_foreign()
-        if not context.ledger.is_empty():
+        if context.calls.current is not None:  # of a listener; the lock is in no ledger yet
+            for connection in context.connections.all():
+                watch_connection(context, connection)
+        elif not context.ledger.is_empty():
             watch_all(context)  # it may end the transaction
 
     def _execute_locked(
