@@ -174,11 +174,11 @@ class ConnectionEvents:
     ) -> None:
         """Forget the locks that a rollback releases, before an interruption can hide its answer."""
         known = joined.known
-        marks = None if known is None else known.marks
-        # A mark that is a savepoint would be released with it.
-        if joined.has_ended(ask=isinstance(marks, SavepointMarks)):
-            transaction.note_ended(joined.connection, "lost")
         if verb.upper().startswith(("SAVE", "RELEASE")):
+            # Releasing an older savepoint would end a mark.
+            asks = joined.in_doubt and _has_savepoint_marks(joined)
+            if joined.has_ended(ask=False) or (asks and joined.transaction_has_changed()):
+                transaction.note_ended(joined.connection, "lost")
             return
         mark = dict(joined.savepoints).get(name) or self._mark_of_session(transaction, joined, name)
         if mark is not None:
@@ -241,6 +241,7 @@ class ConnectionEvents:
         if name not in names:
             mark = self._mark_of_session(transaction, joined, name)
             if verb.upper().startswith("ROLLBACK") and mark is not None:
+                _note_rolled_back(joined)
                 joined.keep_savepoints(0)  # they were all set inside
                 transaction.roll_back_connection(mark, names)
                 return True
@@ -253,6 +254,7 @@ class ConnectionEvents:
             joined.keep_savepoints(position)
         else:
             # It remains, and can be rolled back to again.
+            _note_rolled_back(joined)
             joined.keep_savepoints(position + 1)
             transaction.roll_back_connection(mark, names[position:])
         return True
@@ -289,3 +291,13 @@ class ConnectionEvents:
         transaction = self._transaction()
         if transaction is not None and not transaction.connections.commits_now():
             transaction.note_ended(connection, "committed")
+
+
+def _has_savepoint_marks(joined: TransactionConnection) -> bool:
+    return joined.known is not None and isinstance(joined.known.marks, SavepointMarks)
+
+
+def _note_rolled_back(joined: TransactionConnection) -> None:
+    """Record a rollback to a known savepoint, which ended a later mark: it is the same transaction."""
+    if _has_savepoint_marks(joined):
+        joined.mark, joined.in_doubt = None, False

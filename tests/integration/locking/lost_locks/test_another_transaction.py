@@ -494,6 +494,31 @@ def test_a_rollback_with_a_comment_behind_it_gives_up_what_was_locked_since(
     assert elsewhere(TOTALS)[0] == (31,)
 
 
+UNSEEN: dict[str, Way] = {
+    "by the driver": by_driver("ROLLBACK TO SAVEPOINT mine"),
+    "a comment within": text("ROLLBACK /* back */ TO SAVEPOINT mine"),
+}
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["a seen savepoint", "an unseen savepoint"])
+@pytest.mark.parametrize("back", UNSEEN.values(), ids=UNSEEN)
+def test_after_a_rollback_to_a_savepoint_that_was_not_seen_no_lock_is_believed(
+    session: Session, other: Session, elsewhere: Run, back: Way, *, seen: bool
+) -> None:
+    """PostgreSQL releases the lock, and continues the transaction."""
+    (text if seen else by_driver)("SAVEPOINT mine")(session)
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    back(session)
+    assert not session.held_locks
+    order.total = 31
+    with pytest.raises(LockLost):
+        session.flush()
+    session.rollback()
+    other.get_one_entity(Order, 1, ForUpdate).total = 7
+    other.commit()
+    assert elsewhere(TOTALS)[0] == (7,)
+
+
 def count_questions(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that collects the name of each query about the transaction."""
     asked: list[str] = []
