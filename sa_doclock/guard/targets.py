@@ -364,10 +364,7 @@ def targets_of(write: Write, elsewhere: Collection[Any] = ()) -> tuple[Target, .
     """
     if write.named in elsewhere:
         return ()
-    if write.by_key:
-        found = _targets_by_key(inspect(write.entity).mapper)
-    else:
-        found = _targets_of_first_table(write)
+    found = _targets_of_rows(write)
     if write.way is Way.INSERT:
         return tuple(_targets_of_new_rows(found, write))
     if write.way is Way.DELETE:
@@ -445,19 +442,11 @@ def targets_extended(
     """
     for mapper in dict.fromkeys(filter(None, (target.mapper for target in found))):
         if not _inserts_all(mapper, named):
-            for target in _targets_by_key(mapper):
+            for target in _targets_of_entity(mapper, by_key=True):
                 # Its row may exist already, without a row in this table of a subclass.
                 first = target.mapper
                 if first is not None and mapper.isa(first) and table not in first.tables:
                     yield target._replace(extended=True, named=named or mapper)
-
-
-@mapper_cache
-def _targets_by_key(mapper: Mapper[Any]) -> tuple[Target, ...]:
-    """Return the targets of UPDATEs by primary key, which write rows of every class of the table."""
-    tables = map(mapped_table, root_of(mapper).tables)
-    found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
-    return tuple(target._replace(named=mapper) for target in found)
 
 
 def _targets_of_new_kinds(found: Sequence[Target], write: Write) -> Iterator[Target]:
@@ -483,16 +472,17 @@ def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterabl
     return () if row.keys().isdisjoint(names) else mapper.polymorphic_map.values()
 
 
-def _targets_of_first_table(write: Write) -> tuple[Target, ...]:
+def _targets_of_rows(write: Write) -> tuple[Target, ...]:
+    """Return the targets of the rows that a statement names."""
     mapper, table = write.mapper, write.table
     if mapper is None:
         other = None if write.named is table else write.named
         return tuple(target._replace(other=other) for target in targets_of_table(table))
-    if mapper.single and inspect(write.entity).is_aliased_class:
+    if mapper.single and not write.by_key and inspect(write.entity).is_aliased_class:
         # SQLAlchemy adds the class's condition to the table, not the alias: it writes rows
         # of other classes, and on MySQL those of the table.
         return _unclear_targets(table)
-    return _targets_of_entity(mapper)
+    return _targets_of_entity(mapper, by_key=write.by_key)
 
 
 def is_of_one_table(mapper: Mapper[Any]) -> bool:
@@ -505,16 +495,16 @@ def _unclear_targets(table: Any) -> tuple[Target, ...]:
 
 
 @mapper_cache
-def _targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
-    """Return the targets of a statement that names this class, and no rows by primary key.
+def _targets_of_entity(mapper: Mapper[Any], *, by_key: bool) -> tuple[Target, ...]:
+    """Return the targets of a statement that names this class.
 
-    They are those of the class if SQLAlchemy excludes rows of other classes.  It does not for a
-    class of several tables, or for a second class on the table of another.
+    They are those of the class if SQLAlchemy excludes rows of other classes.  It does not for rows
+    by primary key, for a class of several tables, or for a second class on the table of another.
     """
-    tables = map(mapped_table, own_tables(mapper))
+    tables = map(mapped_table, root_of(mapper).tables if by_key else own_tables(mapper))
     found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
     roots = {root_of(target.mapper) for target in found if target.mapper is not None}
-    if is_of_one_table(mapper) and root_of(mapper) in roots:
+    if not by_key and is_of_one_table(mapper) and root_of(mapper) in roots:
         found = dict.fromkeys(targets_of_class(mapper)) or found
     return tuple(target._replace(named=mapper) for target in found)
 

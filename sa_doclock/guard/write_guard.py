@@ -98,12 +98,7 @@ class WriteGuard(Refusals):
             if not self.unguarded:
                 self._check_rows(session, rows, memory)
 
-    def _check_rows(
-        self,
-        session: Session,
-        rows: Sequence[Rows],
-        memory: GuardMemory,
-    ) -> None:
+    def _check_rows(self, session: Session, rows: Sequence[Rows], memory: GuardMemory) -> None:
         self.reset_warnings()
         documents: set[DocumentKey] = set()
         unclear: list[Rows] = []
