@@ -1,8 +1,7 @@
 """The check of the rows that one statement writes, of one target.
 
-``_headers...()`` find whose rows they are: each yields headers, with the words for a refusal;
-UNKNOWN stands for a row that does not show its header.  ``_allow()`` refuses those that are not
-locked.
+``_headers...()`` find whose rows they are: each yields headers; UNKNOWN stands for a row that does
+not show its header.  ``_allow()`` refuses those that are not locked.
 
 An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that equals the new one
 in the columns of the conflict.  If these include the foreign key to the owner, and the update
