@@ -455,21 +455,17 @@ def _targets_of_new_kinds(found: Sequence[Target], write: Write) -> Iterator[Tar
     names = () if mapper is None else kind_attributes(mapper)
     if mapper is None or not names:
         return
-    set_to = map(found[0].by_attribute, write.rows)
-    kinds = chain.from_iterable(_kinds_set(mapper, names, row) for row in set_to)
+    kinds = list[Mapper[Any]]()
+    for row in map(found[0].by_attribute, write.rows):
+        if kind_attribute(mapper) is not None:
+            kinds += kinds_of(mapper, literal(row.get(names[0]), row))
+        elif not row.keys().isdisjoint(names):
+            kinds += mapper.polymorphic_map.values()
     for kind in dict.fromkeys(kinds):
         if kind.local_table is kind.base_mapper.local_table:  # else another table has a part
             for target in targets_of_class(kind):
                 if target.mapper is kind:
                     yield target._replace(of_any_kind=True, named=found[0].named)
-
-
-def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterable[Mapper[Any]]:
-    """Return the classes to which a row with these values may belong."""
-    if kind_attribute(mapper) is not None:
-        (name,) = names
-        return kinds_of(mapper, literal(row.get(name), row))
-    return () if row.keys().isdisjoint(names) else mapper.polymorphic_map.values()
 
 
 def _targets_of_rows(write: Write) -> tuple[Target, ...]:
