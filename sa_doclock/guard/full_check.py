@@ -144,7 +144,10 @@ class FullCheck:
                 for row, by, header in self._headers_in(target, table, asked):
                     if is_new and header is not UNKNOWN:
                         self.refusals.add_inserted((target.root.class_, header))
-                    elif way is not Way.INSERT or not _inserts(row.state, target.root, header):
+                    # The INSERT of an object may create this header too, as for a class on a join().
+                    elif way is not Way.INSERT or header != _values(
+                        row.state, target.root.primary_key, written=True
+                    ):
                         yield row.refusal(target.root, header, by)
 
     def _is_asked_about(self, row: WrittenRow, target: Target) -> bool:
@@ -315,9 +318,3 @@ def _value(state: InstanceState[Any], name: str, *, written: bool) -> Any:
     # SQLAlchemy does not load the key of an expired object if the table has no primary key.
     key = dict(zip(key_attributes(state.mapper), state.identity or (), strict=False))
     return next(iter(values), key.get(name))
-
-
-def _inserts(state: InstanceState[Any], root: Mapper[Any], header: Identity) -> bool:
-    """Return whether the INSERT of an object creates this header too, as for a class on a join()."""
-    names = [same_attribute(state.mapper, column) for column in root.primary_key]
-    return tuple(None if name is None else state.dict.get(name) for name in names) == header

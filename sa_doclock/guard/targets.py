@@ -74,18 +74,13 @@ class Generated(NamedTuple):
 
 def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated:
     """Return the attributes among these that the table sets if the program does not."""
-    wanted = {*names}
-    named = [
-        (attr.key, column)
-        for attr in mapper.column_attrs
-        if attr.key in wanted
-        for column in attr.columns
-    ]
+    columns = [(name, column) for name in names for column in mapper.column_attrs[name].columns]
 
     def having(*defaults: str) -> frozenset[str]:
-        found = product(named, defaults)
         return frozenset(
-            name for (name, column), default in found if getattr(column, default, None) is not None
+            name
+            for name, column in columns
+            if any(getattr(column, default, None) is not None for default in defaults)
         )
 
     return Generated(having("default", "server_default"), having("onupdate", "server_onupdate"))
@@ -521,23 +516,19 @@ def targets_of_class(mapper: Mapper[Any]) -> tuple[Target, ...]:
 
 
 def _build_target(mapper: Mapper[Any], root: Mapper[Any]) -> Target:
-    parts = parts_with_detail(root, mapper)
-    links = tuple(_links(mapper, parts))
-    # By its own key: a header, or a line whose columns do not name its order.
-    by_identity = is_row_of_root(mapper, root) or not all(part.foreign_key for part in parts)
-    by_foreign_key = chain.from_iterable(link.read for link in links)
-    names = key_attributes(mapper) if by_identity else by_foreign_key
-    return Target(root, mapper.class_.__name__, mapper, links, by_identity, tuple(names))
-
-
-def _links(mapper: Mapper[Any], parts: Iterable[Part]) -> Iterator[Link]:
+    parts, links = parts_with_detail(root, mapper), list[Link]()
     for part in sorted(parts, key=lambda part: part.foreign_key is None):
         names = tuple(part.attributes)
         generated = generated_attributes(mapper, names)
         if part.foreign_key:
-            yield Link(part.owner, names, None, generated, part.types, part.discriminators)
+            links.append(Link(part.owner, names, None, generated, part.types, part.discriminators))
         elif names:
-            yield Link(part.owner, names, part, generated)
+            links.append(Link(part.owner, names, part, generated))
+    # By its own key: a header, or a line whose columns do not name its order.
+    by_identity = is_row_of_root(mapper, root) or not all(part.foreign_key for part in parts)
+    by_foreign_key = chain.from_iterable(link.read for link in links)
+    read = key_attributes(mapper) if by_identity else by_foreign_key
+    return Target(root, mapper.class_.__name__, mapper, tuple(links), by_identity, tuple(read))
 
 
 @mapper_cache
