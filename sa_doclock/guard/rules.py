@@ -38,13 +38,7 @@ from ..core.documents import (
 from ..core.same_tables import mapped_table, other_objects_of, same_attribute
 from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes
-from .targets import (
-    Target,
-    Way,
-    generated_attributes,
-    is_header_target,
-    targets_of_table,
-)
+from .targets import Target, Way, is_header_target, targets_of_table
 
 
 @mapper_cache
@@ -228,7 +222,6 @@ def _build_rules(
     )
     moves = frozenset(chain.from_iterable(owner_attributes)) | kind | deciding_attributes(mapper)
     elsewhere = moves | updates.keys()
-    names = chain.from_iterable(map(attrgetter("attributes"), parts))
     return WriteRules(
         root,
         mapper.class_ if root is None else root.class_,
@@ -240,7 +233,11 @@ def _build_rules(
         checked=elsewhere | keys,
         columns=(elsewhere | keys).difference(mapper.relationships.keys()),
         kind=kind,
-        late=bool(generated_attributes(mapper, names).updated),
+        late=any(
+            target.generates(link.names, Way.UPDATE)
+            for target in targets_in(mapper)
+            for link in target.links
+        ),
         updates=updates,
         # These write to an association table, or by separate UPDATEs.
         unseen=frozenset(

@@ -495,7 +495,7 @@ class StatementCheck:
             in_part = self.write.way is Way.UPDATE and 0 < len(left_out) < len(link.names)
             if (
                 in_part
-                or not left_out.isdisjoint(link.generated.by(self.write.way))
+                or self.target.generates(left_out, self.write.way)
                 or any(isinstance(value, ClauseElement) for value in key)
             ):
                 names = " and ".join(link.names)

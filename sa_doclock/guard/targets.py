@@ -61,31 +61,6 @@ class Way(enum.Enum):
     DELETE = "deleted"
 
 
-class Generated(NamedTuple):
-    """The attributes that the table sets if the program does not, by the way of the write."""
-
-    inserted: frozenset[str] = frozenset()
-    updated: frozenset[str] = frozenset()
-
-    def by(self, way: Way) -> frozenset[str]:
-        """Return the attributes that such a write sets."""
-        return {Way.INSERT: self.inserted, Way.UPDATE: self.updated}.get(way, frozenset())
-
-
-def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated:
-    """Return the attributes among these that the table sets if the program does not."""
-    columns = [(name, column) for name in names for column in mapper.column_attrs[name].columns]
-
-    def having(*defaults: str) -> frozenset[str]:
-        return frozenset(
-            name
-            for name, column in columns
-            if any(getattr(column, default, None) is not None for default in defaults)
-        )
-
-    return Generated(having("default", "server_default"), having("onupdate", "server_onupdate"))
-
-
 Row = Mapping[Any, Any]
 
 
@@ -206,7 +181,6 @@ class Link(NamedTuple):
     owner: Mapper[Any]
     names: tuple[str, ...]  # in order of the owner's primary key
     part: Part | None = None  # set if the names refer to another key of the owner
-    generated: Generated = Generated()  # values that the table sets
     types: tuple[Any, ...] = ()  # of the columns, if they are a foreign key to the primary key
     discriminators: tuple[tuple[str, Any], ...] = ()  # constants that the row must have, too
 
@@ -257,6 +231,19 @@ class Target(NamedTuple):
         """The attributes whose change may move a row to another document."""
         kinds = () if self.mapper is None else kind_attributes(self.mapper)
         return {*self.read, *chain.from_iterable(link.read for link in self.links), *kinds}
+
+    def mapped(self, name: str) -> Sequence[Any]:
+        """Return the columns of an attribute, one for each table that has it."""
+        if self.mapper is None:
+            return [self.table.columns[name]]
+        return self.mapper.column_attrs[name].columns
+
+    def generates(self, names: Iterable[str], way: Way) -> bool:
+        """Return whether the table sets one of these attributes if such a write does not."""
+        event = "default" if way is Way.INSERT else "onupdate"
+        columns = chain.from_iterable(map(self.mapped, names))
+        defaults = product(columns, (event, f"server_{event}"))
+        return any(getattr(column, default, None) is not None for column, default in defaults)
 
     def read_by_link(self, values: Iterable[Any]) -> Iterator[tuple[Link, Row]]:
         """Yield each link with a row's values for it, from these values of ``read``."""
@@ -322,9 +309,7 @@ class Target(NamedTuple):
 
         :param source: the attribute's class or ``aliased()``, or the table.
         """
-        if self.mapper is None:
-            return source.columns[name]
-        own = self.mapper.column_attrs[name].columns[0]
+        own = self.mapped(name)[0]
         if isinstance(source, FromClause):
             found = source.corresponding_column(own)
             return own if found is None else found
@@ -519,11 +504,10 @@ def _build_target(mapper: Mapper[Any], root: Mapper[Any]) -> Target:
     parts, links = parts_with_detail(root, mapper), list[Link]()
     for part in sorted(parts, key=lambda part: part.foreign_key is None):
         names = tuple(part.attributes)
-        generated = generated_attributes(mapper, names)
         if part.foreign_key:
-            links.append(Link(part.owner, names, None, generated, part.types, part.discriminators))
+            links.append(Link(part.owner, names, None, part.types, part.discriminators))
         elif names:
-            links.append(Link(part.owner, names, part, generated))
+            links.append(Link(part.owner, names, part))
     # By its own key: a header, or a line whose columns do not name its order.
     by_identity = is_row_of_root(mapper, root) or not all(part.foreign_key for part in parts)
     by_foreign_key = chain.from_iterable(link.read for link in links)
