@@ -52,5 +52,5 @@ from .registry import (
     suffixed,
     table_hints,
 )
-from .transaction_marks import SavepointMarks, is_spent
+from .transactions import SavepointMarks, is_spent
 from .waits import SECONDS_WITHOUT_WAIT

@@ -6,22 +6,21 @@ Everything that a dialect of another package needs is here, in ``sa_doclock`` an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sqlalchemy import Connection, Table
 from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeEngine
 
 from ..errors import LockNotSupported
 from ..keys import Identity
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import CallFunction, ExecuteStatement, on_return, withdraw
-from .clock import ServerClock
 from .cluster import Cluster
-from .commit_outcome import CommitOutcomes, Outcome
 from .compatible_servers import FoundServer
 from .connection import (
     AUTOCOMMIT,
@@ -32,7 +31,6 @@ from .connection import (
     rewritten_statements,
 )
 from .error_codes import Ends, ErrorCode, ErrorCodes, EveryError, Limit, MetError, NativeCode
-from .hold_limit import ServerHoldLimit
 from .isolation import (
     READ_COMMITTED,
     REPEATABLE_READ,
@@ -57,10 +55,15 @@ from .monitoring import LockMonitoring, elapsed_seconds
 from .named_locks import NamedLocks, short_name
 from .names import quoted_name, schema_of
 from .pipelining import Pipeline, Read
-from .transaction_lifecycle import TransactionLifecycle
-from .transaction_marks import UNMARKED, TransactionMarks
-from .transaction_status import TransactionStatus
-from .waits import LockWaits
+from .transactions import (
+    UNMARKED,
+    CommitOutcomes,
+    Outcome,
+    TransactionLifecycle,
+    TransactionMarks,
+    TransactionStatus,
+)
+from .waits import LockWaits, ServerHoldLimit
 
 if TYPE_CHECKING:
     from ..wait_info import Wait
@@ -128,6 +131,19 @@ def __getattr__(name: str) -> Any:
     if name == "Wait":  # a strategy's monitoring needs it
         return import_module("sa_doclock.wait_info").Wait
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class ServerClock(NamedTuple):
+    """The clock of a database, which decides how long a check-out is valid.
+
+    :ivar now: the SQL expression of the time at which it is evaluated, or its statement began: in
+        UTC, without a time zone, with microseconds if the server has them.  Never the begin of the
+        transaction, which may have waited for a lock since.
+    :ivar timestamp: returns the type of a column with microseconds and without a time zone.
+    """
+
+    now: str
+    timestamp: Callable[[], TypeEngine[Any]]
 
 
 class LockStrategy:

@@ -50,7 +50,7 @@ from .innodb_named_locks import InnoDBNamedLocks
 from .innodb_tables import StorageEngine, check_engine, check_view, engine_in_schema
 from .names import schema_of
 from .table_answers import kept_answer
-from .transaction_marks import SavepointMarks
+from .transactions import SavepointMarks
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
 # SHOW omits variables that a server does not have; SELECT @@wsrep_on would be an error.

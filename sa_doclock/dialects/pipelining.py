@@ -23,7 +23,7 @@ class Pipeline(Protocol):
     def locking(
         self,
         seconds: float | None,
-        reads: Callable[[], Iterable[Read]],
+        reads: Callable[[], Iterable[Read]] | None,
         *,
         few_rows: bool,
         hold_limit: float | None = None,

@@ -130,7 +130,7 @@ OF_THE_CONNECTION = (
     "dialects/postgresql/__init__.py:PostgreSQLLocks.hides_rows",
     "dialects/postgresql/lockable_rows.py:_check_below",
     "dialects/postgresql/lockable_rows.py:check_rows",
-    "dialects/transaction_marks.py:_send",
+    "dialects/transactions.py:_send",
     "features/commit_lookup.py:CommitLookup._learn",
 )
 #: The end of a transaction that the session began, or that the server ended.

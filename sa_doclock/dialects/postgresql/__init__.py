@@ -193,8 +193,7 @@ class PostgreSQLLocks(LockStrategy):
         psycopg: Any = dialect.loaded_dbapi if dialect.driver == "psycopg" else None
         if psycopg is not None and psycopg.Pipeline.is_supported():
             # These import psycopg.
-            from .deferred_writes import PsycopgPipeline  # noqa: PLC0415
-            from .pipelined_hold_limit import PipelinedHoldLimit  # noqa: PLC0415
+            from .deferred_writes import PipelinedHoldLimit, PsycopgPipeline  # noqa: PLC0415
             from .pipelined_lock import PipelinedWaits  # noqa: PLC0415
 
             self._pipeline = PsycopgPipeline
