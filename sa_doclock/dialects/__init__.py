@@ -16,8 +16,7 @@ from .connection import (
     side_engine,
     wrapped_error,
 )
-from .driver_frames import raised_by_driver
-from .error_codes import code_of
+from .error_codes import code_of, raised_by_driver
 from .isolation import (
     check_open,
     kept_levels,

@@ -44,8 +44,7 @@ from .base import (
 from .cluster import GroupReplication, cluster_of
 from .compatible_servers import find_server
 from .connection import ask_driver, asked_here, socket_descriptor
-from .driver_frames import raised_within
-from .error_codes import code_of
+from .error_codes import code_of, raised_within
 from .innodb_named_locks import InnoDBNamedLocks
 from .innodb_tables import StorageEngine, check_engine, check_view, engine_in_schema
 from .names import schema_of

@@ -37,8 +37,7 @@ from ..base import (
 )
 from ..compatible_servers import find_server
 from ..connection import ask_driver, asked_here, socket_descriptor
-from ..driver_frames import raised_within
-from ..error_codes import code_of
+from ..error_codes import code_of, raised_within
 from ..names import quoted_name, schema_of
 from ..table_answers import kept_answer
 from .commit_outcome import PostgreSQLCommitOutcomes

@@ -15,7 +15,17 @@ from .participant import (
     short_line,
     short_sql,
 )
-from .scheduler import GOES_ON, WAITS, Chooser, Diverged, Function, Observer, Scheduler, Waits
+from .scheduler import (
+    GOES_ON,
+    WAITS,
+    Chooser,
+    Diverged,
+    Function,
+    Observer,
+    Outcome,
+    Scheduler,
+    Waits,
+)
 
 __all__ = [
     "ANYTHING",
@@ -31,6 +41,7 @@ __all__ = [
     "Function",
     "Mode",
     "Observer",
+    "Outcome",
     "Participant",
     "Scheduler",
     "Step",
