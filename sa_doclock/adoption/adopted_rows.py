@@ -316,15 +316,18 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return self._run(self._statement, **arguments)
 
     def expire_unread(self, locks: CompiledLocks) -> None:
-        """Expire the session's objects of rows that the statement locks and does not return.
+        """Expire the session's objects of rows that a statement locks and does not return.
 
-        :param locks: its locks; a streamed statement has returned nothing yet.
+        :param locks: of the SELECT itself, which may be streamed and have returned nothing yet, or of
+            a loader that repeats it.
         """
         if _is_streamed(self._options):
-            self.unreadable = expire_unread(self.context, roots_unread(locks.tables))
+            roots = roots_unread(locks.tables)
         else:
-            self.unread = roots_unread(locks.unread, self._adopted.roots)
-            self.unreadable = expire_unread(self.context, self.unread)
+            roots = roots_unread(locks.unread, self._adopted.roots)
+            self.unread = {*self.unread, *roots}
+        for part, owners in expire_unread(self.context, roots).items():
+            self.unreadable.setdefault(part, []).extend(owners)
 
     def before_flush(self) -> None:
         """See :class:`LockTarget`: a flush writes the session's own values."""

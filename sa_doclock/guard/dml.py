@@ -9,7 +9,7 @@ atomic_update() makes a relative UPDATE of headers, for which the database's own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -24,7 +24,7 @@ from sqlalchemy.orm.attributes import instance_state
 
 from ..core.documents import document_key, key_attributes
 from ..dml_internals import returned_columns
-from ..keys import Identity
+from ..keys import DocumentKey, Identity
 from ..sqlalchemy_internals import autoflush, buffer_rows
 from ..versions import counts_up
 from .refusals import Refusals
@@ -34,8 +34,12 @@ from .touched import brings_into_its_where, covers, rows_written, select_number
 
 
 @contextmanager
-def checked_write(refusals: Refusals, write: Write) -> Iterator[Callable[[Any], Any]]:
+def checked_write(
+    refusals: Refusals, write: Write, coming: Collection[DocumentKey | None] = ()
+) -> Iterator[Callable[[Any], Any]]:
     """Check the write, execute it in the block, raise the versions, and record new documents.
+
+    :param coming: documents that the block inserts, too.
 
     Yields a function that returns the statement's result after it has recorded the keys of new
     headers in it.
@@ -44,7 +48,7 @@ def checked_write(refusals: Refusals, write: Write) -> Iterator[Callable[[Any], 
     """
     session = refusals.session()
     targets = targets_here(session, write) if refusals.enabled else ()
-    checks = [StatementCheck(refusals, target, write) for target in targets]
+    checks = [StatementCheck(refusals, target, write, coming) for target in targets]
     if checks:
         # The execution would flush too, but the rows that the check finds depend on it.
         autoflush(session, write.options)

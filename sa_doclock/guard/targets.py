@@ -23,7 +23,7 @@ from sqlalchemy import (
     Update,
     inspect,
 )
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.util import immutabledict
 
@@ -100,6 +100,7 @@ class Write:
     A bulk method is one too: an ``insert()`` or ``update()`` of its class with a list of rows.
 
     :ivar how: the execution options and bind arguments.
+    :ivar loaded: the objects of the rows, by their primary keys, if they are what is written.
     """
 
     def __init__(
@@ -107,8 +108,10 @@ class Write:
         statement: Any,
         parameters: Any = None,
         how: Mapping[str, Any] = immutabledict(),  # it never changes
+        loaded: Mapping[Identity, InstanceState[Any]] = immutabledict(),
     ) -> None:
         self.statement, self.parameters, self.how = statement, parameters, how
+        self.loaded = loaded
 
     @cached_property
     def way(self) -> Way:
@@ -230,8 +233,7 @@ class Target(NamedTuple):
     unclear: bool = False  # no SELECT can find these rows
     of_any_kind: bool = False  # rows of other classes of the hierarchy become rows of this one
     named: Mapper[Any] | None = None  # the class whose attributes the statement names
-    extended: bool = False  # an INSERT adds rows to one of several tables, for existing keys
-    stored: tuple[str, ...] = ()  # attributes that a superclass's row has before such an INSERT
+    extended: bool = False  # an INSERT completes its rows, by rows of another table for their keys
     table: Any = None  # the association table
     other: Any = None  # another Table object for the table, which the statement names
 
@@ -316,6 +318,10 @@ class Target(NamedTuple):
         columns = self.table.columns if self.mapper is None else self.mapper.column_attrs
         return names <= {*columns.keys()}
 
+    def columns(self, names: Iterable[str]) -> list[Any]:
+        """Return the columns that attributes of the class, or of the association table, map."""
+        return [self.column_of(name, self.source) for name in names]
+
     def column_of(self, name: str, source: Any) -> Any:
         """Return the column that an attribute maps.
 
@@ -363,7 +369,7 @@ def targets_of(write: Write, elsewhere: Collection[Any] = ()) -> tuple[Target, .
     else:
         found = _targets_of_first_table(write)
     if write.way is Way.INSERT:
-        return _targets_of_new_rows(found, write)
+        return tuple(_targets_of_new_rows(found, write))
     if write.way is Way.DELETE:
         return found
     others = chain.from_iterable(map(_unclear_targets, write.other_tables - {*elsewhere}))
@@ -390,27 +396,40 @@ def _tables_elsewhere(session: Session, write: Write) -> Collection[Any]:
     return [other for other in others if is_elsewhere(session, other, binds, *options)]
 
 
-def _targets_of_new_rows(found: Iterable[Target], write: Write) -> tuple[Target, ...]:
-    """Return the targets of an INSERT, given those of its own rows.
+def _targets_of_new_rows(found: Iterable[Target], write: Write) -> Iterator[Target]:
+    """Yield the targets of an INSERT, given those of its own rows.
 
     A new row of a subclass's table completes a row of the tables above it, which may name the
     owner.
     """
-    table, named = write.table, write.mapper
-    own = []
     for target in found:
-        mapper, stored = target.mapper, list[str]()
-        if mapper is not None and not _inserts_all(mapper, named):
-            # The tables of the classes above the first one that has this table.
-            classes = (each for each in mapper.iterate_to_root() if table not in each.tables)
-            above = set(chain.from_iterable(each.tables for each in classes))
-            stored = [
-                name
-                for name in chain.from_iterable(link.read for link in target.links)
-                if above.intersection(each.table for each in mapper.column_attrs[name].columns)
-            ]
-        own.append(target._replace(stored=tuple(stored)))
-    return (*own, *targets_extended(found, table, named))
+        mapper = target.mapper
+        if mapper is None or _inserts_all(mapper, write.mapper):
+            yield target
+            continue
+        above = next(
+            (each for each in mapper.iterate_to_root() if write.table not in each.tables), None
+        )
+        tables = set() if above is None else {*above.tables}
+        stored = tuple(
+            link
+            for link in target.links
+            for names in [map(mapper.column_attrs.__getitem__, link.read)]
+            if any(column.table in tables for name in names for column in name.columns)
+        )
+        yield target._replace(links=tuple(link for link in target.links if link not in stored))
+        if above is not None and stored:
+            read = (*chain.from_iterable(link.read for link in stored),)
+            yield target._replace(
+                mapper=above,
+                named=write.mapper or mapper,
+                links=stored,
+                by_identity=False,
+                read=read,
+                extended=True,
+                unclear=not {*read} <= {*above.column_attrs.keys()},
+            )
+    yield from targets_extended(found, write.table, write.mapper)
 
 
 def _inserts_all(mapper: Mapper[Any], named: Mapper[Any] | None) -> bool:

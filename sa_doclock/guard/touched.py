@@ -10,7 +10,7 @@ rows, and the mapped Table has their documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from operator import eq
@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     Alias,
+    ClauseElement,
     Column,
     ColumnElement,
     FromClause,
@@ -34,13 +35,68 @@ from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.sql.visitors import iterate, replacement_traverse
 
-from ..core.documents import has_subquery
+from ..core.documents import HeaderResolver, has_null, has_subquery, takes
 from ..core.same_tables import column_named
+from ..core.statements import chunks, key_in
 from ..dml_internals import returned_columns
+from ..keys import Identity
 from ..sqlalchemy_internals import buffer_rows, options_of
-from .targets import Target, Way, Write, is_of_one_table
+from .targets import Link, Row, Target, Way, Write, is_of_one_table, literal
 
 _NUMBER: Final = func.count()  # Threads: never changed.
+
+
+class RowHeaders:
+    """The headers of the rows of one target: by their stored values, or by those of a write."""
+
+    def __init__(self, target: Target, resolver: HeaderResolver) -> None:
+        self.target, self.resolver = target, resolver
+
+    def select(self, key: Sequence[Any], values: Sequence[Identity]) -> Iterator[Select[Any]]:
+        """Yield SELECTs of these columns and of ``target.read``, in rows with these values."""
+        read = self.target.columns(self.target.read)
+        for some in chunks(values):
+            yield select(*key, *read).where(key_in(key, some))
+
+    def of_stored(
+        self, row: Identity, new: Iterable[Row] = (), *, written: bool = False
+    ) -> Iterator[Identity]:
+        """Yield the headers of a row of ``target.read``, before and after it gets new values.
+
+        :param written: the session's object of the row does not show them.
+        """
+        if self.target.by_identity:
+            search = self.resolver.stored_headers if written else self.resolver.headers_of_row
+            assert self.target.mapper is not None
+            yield from search(self.target.mapper, row)
+            return
+        for link, now in self.target.read_by_link(row):
+            if self.target.of_any_kind or takes(link.discriminators, now):
+                yield from self.of_owner(link, now)
+            for values in new if link.discriminators else ():
+                known = {
+                    **now,
+                    **{name: literal(value, values) for name, value in values.items()},
+                }
+                if takes(link.discriminators, known):
+                    yield from self.of_owner(link, known)
+
+    def of_all(self, rows: Collection[tuple[Identity, Collection[Row]]]) -> Sequence[Identity]:
+        """Return the headers of several such rows, each with its new values."""
+        return self.resolver.read_together(
+            lambda: [header for row, new in rows for header in self.of_stored(row, new)]
+        )
+
+    def of_owner(self, link: Link, row: Row) -> Iterator[Identity]:
+        """Yield the headers of the owner that a row names."""
+        key = tuple(map(row.get, link.names))
+        if has_null(key) or any(isinstance(value, ClauseElement) for value in key):
+            return
+        by_part = link.part
+        for owner in [key] if by_part is None else self.resolver.owners_by_reference(by_part, key):
+            if link.types:
+                self.resolver.note_types(owner, link.types)
+            yield from self.resolver.headers_of_row(link.owner, owner)
 
 
 class TouchedRows(NamedTuple):

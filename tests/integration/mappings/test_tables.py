@@ -21,6 +21,7 @@ from tests.integration.mappings.mapped_document import (
     detail_class,
     header_class,
 )
+from tests.integration.mappings.under_the_lock import UnderTheLock
 
 METADATA = MetaData()
 
@@ -109,9 +110,10 @@ def _imperative() -> MappedDocument:
     return MappedDocument(name="imperative", header=document(Order), line=Line)
 
 
-MAPPINGS: list[MappedDocument] = [
-    MappedDocument(name="MappedAsDataclass", header=DataOrder, line=DataLine),
-    _translated(),
-    _two_headers(),
-    _imperative(),
-]
+class TestTables(UnderTheLock):
+    mappings = (
+        MappedDocument(name="MappedAsDataclass", header=DataOrder, line=DataLine),
+        _translated(),
+        _two_headers(),
+        _imperative(),
+    )

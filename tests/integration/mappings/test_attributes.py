@@ -31,6 +31,7 @@ from tests.integration.mappings.mapped_document import (
     number,
     total_of,
 )
+from tests.integration.mappings.under_the_lock import UnderTheLock
 
 METADATA = MetaData()
 
@@ -158,13 +159,14 @@ class WithSynonym(Base):
     )
 
 
-MAPPINGS: list[MappedDocument] = [
-    *_subqueries(),
-    *_own_columns(),
-    *_deferred(),
-    _query_expression(),
-    _version(),
-    MappedDocument(
-        name="synonym", header=WithSynonym, line=WithSynonym.lines.property.mapper.class_
-    ),
-]
+class TestAttributes(UnderTheLock):
+    mappings = (
+        *_subqueries(),
+        *_own_columns(),
+        *_deferred(),
+        _query_expression(),
+        _version(),
+        MappedDocument(
+            name="synonym", header=WithSynonym, line=WithSynonym.lines.property.mapper.class_
+        ),
+    )

@@ -1,15 +1,24 @@
-"""Programs that lose updates, read stale rows, deadlock or make others wait, written as public code is.
+"""Programs that lose updates, read stale rows, deadlock or make others wait: each has its finding.
 
-Each function is one program; its name begins with the code of the finding.
+They are written as public code is. Each function is one program; its name begins with the code of the finding.
 """
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import linecache
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
+import pytest
+import tenacity
 from sqlalchemy import (
     Engine,
+    Select,
     bindparam,
     case,
     delete,
@@ -22,12 +31,23 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.exc import NoResultFound
+from sqlalchemy.exc import DBAPIError, NoResultFound
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from doclock_audit.findings import CODES
+from doclock_audit.rules import LostUpdate
+from doclock_audit.watched import Watched
 from sa_doclock import LockingSession
+from sa_doclock.testing import Audit, AuditFinding, audit, explore
+from tests.integration.asyncio.drivers import drivers_of, url_for
+from tests.support.databases import Database
 
+from . import conftest, models
+from .conftest import Program, dropped, run
 from .models import Account, Article, Booking, Course, Job, Line, Order, Person, Stock, Wallet
+
+pytestmark = pytest.mark.own_logic
 
 
 def lost_update_of_a_counter(engine: Engine) -> None:
@@ -728,3 +748,236 @@ def capacity_by_a_function_that_answers(engine: Engine) -> None:
         course = session.get_one(Course, 1)
         if not _is_full(session, course):
             session.add(Booking(course_id=course.id))
+
+
+# --------------------------------------------------------------------------------------------------
+# The tests.
+
+
+def code_of(program: Program) -> str:
+    name = program.__name__.replace("_", "-")
+    return next(code for code in CODES if name.startswith(code))
+
+
+PROGRAMS = [
+    found
+    for name, found in sorted(globals().items())
+    if name.replace("_", "-").startswith(tuple(CODES))
+]
+
+#: The first statement writes: it locks an SQLite file before reading it.
+_BEHIND_A_WRITE: Final = (
+    *(max_plus_one_by_the_insert, max_plus_one_by_a_value_of_an_object),
+    *(max_plus_one_by_a_text_that_inserts, check_then_insert_where_not_exists),
+    capacity_by_the_insert,
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
+def test_a_wrong_program_has_its_finding(
+    program: Program, engine: Engine, database: Database, wait: Callable[[], None]
+) -> None:
+    if program is max_plus_one_by_a_value_of_an_object and database.name == "mysql":
+        pytest.skip("MySQL does not read the table of an INSERT in a subquery")
+    found = run(program, engine, wait)
+    of_program = [one for one in found.findings if one.code == code_of(program)]
+    assert of_program, found.report()
+    certain = database.name != "sqlite" or program not in _BEHIND_A_WRITE
+    certain = certain and program is not check_then_insert_after_an_update_of_no_row
+    assert {one.certain for one in of_program} == {certain}, found.report()
+    places = {site.rpartition(":")[0] for one in of_program for site in one.sites}
+    assert places <= {__file__, models.__file__}
+    others = {one.code for one in found.findings if one.severity == "error"} - {code_of(program)}
+    assert others <= dropped(database), found.report()
+
+
+#: Each returns 1 if the two programs excluded each other.
+_PROOFS: Final = (
+    (max_plus_one_by_the_insert, select(func.count()).where(Booking.number == 2)),
+    (check_then_insert_where_not_exists, select(func.count()).where(Booking.person == "ann")),
+    (capacity_by_the_insert, select(func.count()).where(Booking.person == "ann")),
+)
+
+
+@pytest.mark.parametrize(("program", "number"), _PROOFS, ids=[one.__name__ for one, _ in _PROOFS])
+def test_a_statement_that_reads_and_inserts_is_a_race_but_on_sqlite(
+    program: Program, number: Select[Any], engine: Engine, database: Database
+) -> None:
+    def before() -> None:
+        with Session(engine) as session:
+            session.execute(delete(Booking))
+            session.add(Booking(course_id=1, number=1))
+            session.commit()
+
+    def is_one() -> bool:
+        with Session(engine) as session:
+            return bool(session.scalar(number) == 1)
+
+    found = explore(
+        lambda: program(engine), lambda: program(engine), before=before, invariant=is_one
+    )
+    assert bool(found.failures) == (database.name != "sqlite"), found
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """An event that is set once the audit has seen a transaction wait under its line."""
+    found = Event()
+    note = Watched.note_waiting
+
+    def note_and_tell(watched: Watched, seconds: float) -> None:
+        note(watched, seconds)
+        waiting = (one.transaction.waiting for one in watched.sessions.values())
+        places = [one.place for one in waiting if one is not None and one.place]
+        if any("charge()" in linecache.getline(*place) for place in places):
+            found.set()
+
+    monkeypatch.setattr(Watched, "note_waiting", note_and_tell)
+    return found
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_the_line_under_which_a_transaction_waits(engine: Engine, seen: Event) -> None:
+    found = run(_idle_transaction_while_a_card_is_charged, engine, seen.wait, hold_limit=0.02)
+    (finding,) = found.findings
+    assert (finding.code, finding.severity) == ("idle-transaction", "warning")
+    assert finding.sites == (f"{__file__}:{line_of('charge()', 1)}",)
+    # The caller of the test, such as a script that runs pytest, does not belong to the program.
+    (caller,) = finding.callers
+    file, _, line = caller.rpartition(":")
+    assert file == conftest.__file__
+    assert linecache.getline(file, int(line)).strip() == "program(*arguments)"
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_the_line_under_which_a_transaction_waits_with_a_lock(engine: Engine, seen: Event) -> None:
+    with audit(hold_limit=0.02) as found:
+        long_hold_while_a_card_is_charged(engine, seen.wait)
+    (finding,) = (one for one in found.findings if one.code == "long-hold")
+    assert finding.sites[1:] == (f"{__file__}:{line_of('charge()')}",)
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+@pytest.mark.usefixtures("engine")
+def test_the_line_that_awaits_in_a_transaction(database: Database, seen: Event) -> None:
+    async def charge() -> None:
+        await asyncio.to_thread(seen.wait)  # charge() waits
+
+    async def pay() -> None:
+        asynchronous = create_async_engine(url_for(database, drivers_of(database.column)[0]))
+        async with AsyncSession(asynchronous) as session:
+            await session.get_one(Order, 1)
+            await charge()
+        await asynchronous.dispose()
+
+    with audit(hold_limit=0.02) as found:
+        asyncio.run(pay())
+    (finding,) = (one for one in found.findings if one.code == "idle-transaction")
+    assert finding.sites == (f"{__file__}:{line_of('# charge() waits')}",)
+
+
+def line_of(text: str, position: int = 0) -> int:
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return [number for number, line in enumerate(lines, 1) if text in line][position]
+
+
+def besides_holds(found: Audit) -> list[AuditFinding]:
+    """Return the findings that do not depend on the speed of the machine."""
+    return [one for one in found.findings if one.code != "long-hold"]
+
+
+@pytest.mark.databases("postgresql", "mariadb")
+def test_a_level_that_finds_conflicts_needs_no_lock(engine: Engine, database: Database) -> None:
+    repeatable = engine.execution_options(isolation_level="REPEATABLE READ")
+    with audit() as found:
+        lost_update_of_a_counter(repeatable)
+    version = repeatable.dialect.server_version_info
+    assert version is not None
+    detects = database.name == "postgresql" or version >= (11, 6, 2)
+    codes = [one.code for one in besides_holds(found)]
+    assert codes == ([] if detects else ["lost-update"])
+
+
+def test_nothing_is_kept_of_what_has_ended(engine: Engine) -> None:
+    with audit() as found:
+        for program in (lost_update_of_a_counter, lost_update_by_core):
+            program(engine)
+        gc.collect()
+        watched = found._watched
+        kept = (watched.reads, watched.assigned, watched.sessions, watched._connections)
+        assert [len(one) for one in kept] == [0, 0, 0, 0]
+        assert watched.transactions >= 2
+
+
+def test_a_program_is_audited_in_its_threads(engine: Engine) -> None:
+    def counts_under_the_lock() -> None:
+        with Session(engine) as session, session.begin():
+            session.get_one(Article, 2, with_for_update=True).views += 1
+
+    with audit() as found, ThreadPoolExecutor(4) as threads:
+        for _ in range(8):
+            threads.submit(counts_under_the_lock)
+        threads.submit(lost_update_of_a_counter, engine).result()
+    assert found.failures == (0, "")
+    assert {one.code for one in found.findings} >= {"lost-update"}
+
+
+def test_after_the_block_nothing_is_watched(engine: Engine) -> None:
+    with audit() as found:
+        pass
+    lost_update_of_a_counter(engine)
+    assert (found.statements, found.findings) == (0, [])
+
+
+def test_what_is_rolled_back_is_possible_at_most(engine: Engine) -> None:
+    with audit() as found, Session(engine) as session:
+        session.get_one(Article, 1).views += 1
+        session.flush()
+        session.rollback()
+    assert [(one.code, one.certain) for one in besides_holds(found)] == [("lost-update", False)]
+
+
+def test_an_error_of_the_audit_is_none_of_the_program(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LostUpdate, "wrote", lambda *_: 1 / 0)
+    with audit() as found:
+        lost_update_of_a_counter(engine)
+    times, first = found.failures
+    assert times == 1
+    assert "ZeroDivisionError" in first
+
+
+def test_an_error_of_the_program_comes_out(engine: Engine) -> None:
+    query = select(Article).where(Article.id == 1).with_for_update()
+    with audit(), Session(engine) as session, pytest.raises(DBAPIError):
+        session.scalars(query.where(text("no_such_column = 1"))).all()
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+@pytest.mark.usefixtures("engine")
+def test_an_asynchronous_session(database: Database) -> None:
+    async def add(ident: int) -> None:
+        asynchronous = create_async_engine(url_for(database, drivers_of(database.column)[0]))
+        async with AsyncSession(asynchronous) as session:
+            article = await session.get_one(Article, ident)
+            article.views += 1
+            await session.commit()
+        await asynchronous.dispose()
+
+    with audit() as found:
+        asyncio.run(add(1))
+    (finding,) = besides_holds(found)
+    assert (finding.code, finding.certain) == ("lost-update", True)
+    assert {site.rpartition(":")[0] for site in finding.sites} == {__file__}
+    assert len(finding.sites) == 3
+
+
+def test_the_lines_of_installed_libraries_are_none_of_the_program(engine: Engine) -> None:
+    with audit() as found, Session(engine) as session:
+        article = session.get_one(Article, 1)
+        article.views += 1
+        tenacity.Retrying()(session.commit)
+    (finding,) = besides_holds(found)
+    assert {site.rpartition(":")[0] for site in finding.sites} == {__file__}
+    assert len(finding.sites) == 3

@@ -11,8 +11,8 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.exc import NoSuchModuleError
 
 from lab.servers.model import UnavailableError
-from tests.sql.tds import drivers
-from tests.sql.tds.python_drivers import python_driver
+from lab.tds import drivers
+from lab.tds.python_drivers import python_driver
 
 _ADDRESS = "u:p@127.0.0.1"
 

@@ -4,7 +4,7 @@ Nothing is committed.  A plain Session runs a program first: after each step, th
 documents the step wrote.  Then a LockingSession that holds some of the documents runs it.  It must refuse
 the steps that write to another document, and should refuse no other step.
 
-``python -m tests.reliability.guard_generator --programs 5000 --seed 1`` prints the results by shape.
+``python -m lab.guard_generator --programs 5000 --seed 1`` prints the results by shape.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from lab.guard_generator.schemas import DOCS, Key, Schema
+from lab.guard_generator.steps import Run, Steps
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite
 from sa_doclock.options import GuardMode
-from tests.reliability.guard_generator.schemas import DOCS, Key, Schema
-from tests.reliability.guard_generator.steps import Run, Steps
 
 PROGRAMS_OF_A_SCHEMA = 25
 

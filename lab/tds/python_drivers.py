@@ -19,7 +19,7 @@ from lab.servers.cache import cached
 from lab.servers.downloads import Download
 from lab.servers.model import UnavailableError
 from lab.servers.wheels import unpack
-from tests.sql.tds import drivers
+from lab.tds import drivers
 
 WHEELS = Path(__file__).with_name("python_drivers.txt")
 DOWNLOADS = (

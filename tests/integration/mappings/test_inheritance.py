@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import pytest
 from sqlalchemy import ForeignKey, MetaData, String
 from sqlalchemy.ext.declarative import AbstractConcreteBase, ConcreteBase
 from sqlalchemy.orm import DeclarativeBase, mapped_column, relationship
 
-from sa_doclock import document
+from sa_doclock import LockNotSupported, document
+from tests.integration.mappings.conftest import Meet
 from tests.integration.mappings.mapped_document import (
     OWNED,
     MappedDocument,
@@ -21,6 +23,8 @@ from tests.integration.mappings.mapped_document import (
     number,
     total_of,
 )
+from tests.integration.mappings.under_the_lock import UnderTheLock
+from tests.integration.mappings.ways import WAYS, Way
 
 # --------------------------------------------------------------------------------------------------
 # Documents with rows of a subclass, and what the subclass adds to the header.
@@ -243,10 +247,26 @@ def _union(concrete_base: Any, name: str) -> Iterator[MappedDocument]:
     yield DocumentOfSubclass(name=f"{name}, subclass", header=Store, line=line)
 
 
-MAPPINGS_CONCRETE = [
-    *_plain(),
+UNIONS = (
     *_union(ConcreteBase, "ConcreteBase"),
     *_union(AbstractConcreteBase, "AbstractConcreteBase"),
-]
+)
+# SQLAlchemy reads each class of ConcreteBase, and a superclass, from a subquery: a UNION of the tables.
+*READ_FROM_A_UNION, READ_FROM_A_TABLE = UNIONS
 
-MAPPINGS = [*MAPPINGS_SINGLE_TABLE, *MAPPINGS_JOINED, *MAPPINGS_CONCRETE]
+
+class TestInheritance(UnderTheLock):
+    mappings = (*MAPPINGS_SINGLE_TABLE, *MAPPINGS_JOINED, *_plain(), READ_FROM_A_TABLE)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("mapping", READ_FROM_A_UNION, ids=str)
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_what_is_read_from_a_union_cannot_be_locked(
+    meet: Meet, mapping: MappedDocument, way: Way
+) -> None:
+    with (
+        meet(mapping, way, ["the header changes"], pipeline=False) as meeting,
+        pytest.raises(LockNotSupported, match="read from a Subquery"),
+    ):
+        meeting.lock_at_once()

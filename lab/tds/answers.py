@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lab.tds.tokens import Value
 from tests.sql.driver import MISSING, NOTHING, columns_of
 from tests.sql.native import TEXTS as TEXTS_OF_NATIVE
-from tests.sql.tds.tokens import Value
 
 #: These end the transaction. Any other error does too if XACT_ABORT is ON.
 FATAL = frozenset({245, 1205, 3609, 3616, 3951, 3958, 3960, 3961, 3966, 3998})

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import aliased
 
-from tests.reliability.guard_generator.schemas import DOCS, Kind, Row, Schema
+from lab.guard_generator.schemas import DOCS, Kind, Row, Schema
 
 Run = Callable[[Any], object]
 Step = tuple[str, Run]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from lab.guard_generator.__main__ import run
 from sa_doclock.core.documents import owners
 from sa_doclock.guard import rules
 from sa_doclock.guard.targets import Way
 from sa_doclock.guard.write_guard import WriteGuard
-from tests.reliability.guard_generator.__main__ import run
 from tests.support.databases import Database
 
 pytestmark = pytest.mark.databases("sqlite", "postgresql")

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from lab.tds import requests, tokens
+from lab.tds.answers import TEXTS, Called, Ended, Refused, Rows
+from lab.tds.model import Database, Session
+from lab.tds.packets import TYPES, Kind, Message, login, no_types, prelogin, receive, send
+from lab.tds.tokens import Change, Command, Done, Status
 from lab.tsql.checker import Checker
-from tests.sql.tds import requests, tokens
-from tests.sql.tds.answers import TEXTS, Called, Ended, Refused, Rows
-from tests.sql.tds.model import Database, Session
-from tests.sql.tds.packets import TYPES, Kind, Message, login, no_types, prelogin, receive, send
-from tests.sql.tds.tokens import Change, Command, Done, Status
 
 
 class Conversation:

@@ -18,6 +18,7 @@ from tests.integration.mappings.mapped_document import (
     next_id,
     number,
 )
+from tests.integration.mappings.under_the_lock import UnderTheLock
 
 METADATA = MetaData()
 
@@ -211,11 +212,12 @@ def _one_to_one(lazy: Any) -> MappedDocument:
     )
 
 
-MAPPINGS: list[MappedDocument] = [
-    _many_to_many(),
-    _association_object(),
-    _tree(),
-    _self_referential(),
-    _two_levels(),
-    *(_one_to_one(lazy) for lazy in ("select", "joined", "raise")),
-]
+class TestRelationships(UnderTheLock):
+    mappings = (
+        _many_to_many(),
+        _association_object(),
+        _tree(),
+        _self_referential(),
+        _two_levels(),
+        *(_one_to_one(lazy) for lazy in ("select", "joined", "raise")),
+    )

@@ -1,6 +1,6 @@
-"""Programs that fork outside a single session's lock: ``main(URL, CASE)``.
+"""A process forks during work other than the lock of a single session.
 
-Each case is a function that forks, and prints ``ok`` in the parent if everything is correct.
+Each case is a function that forks; a process of its own runs it: ``main(URL, CASE...)``.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -40,6 +41,7 @@ from sa_doclock import (
     lease_each,
 )
 from sa_doclock.opentelemetry import instrument, uninstrument
+from tests.support.databases import Database
 from tests.support.models import Customer, Order
 
 ForUpdate = LockOptions.ForUpdate
@@ -320,6 +322,33 @@ def second_engine_unused(engine: sa.Engine) -> None:
         in_child(child)
 
 
+def idle_connections(engine: sa.Engine) -> None:
+    """A lock on a connection that both processes use would be granted to both."""
+    lent = engine.connect()
+    lent.execute(ONE)
+    lent.rollback()
+    with LockingSession(engine) as session:
+        session.get(Order, 1)
+    locked, over = os.pipe(), os.pipe()
+    process = os.fork()
+    if not process:
+        with pytest.raises(LockMisuse):
+            LockingSession(lent).get_entity(Order, 2, ForUpdate)
+        with LockingSession(engine) as session:
+            session.get_one_entity(Order, 1, ForUpdate)
+            os.write(locked[1], b"1")
+            os.read(over[0], 1)
+        os._exit(0)
+    os.close(locked[1])
+    assert os.read(locked[0], 1)
+    assert not is_free(engine)
+    os.write(over[1], b"1")
+    assert os.waitpid(process, 0)[1] == 0
+    with LockingSession(lent) as session:
+        session.get_one_entity(Order, 1, ForUpdate)
+    lent.close()
+
+
 def autoflush_and_pipeline(engine: sa.Engine) -> None:
     """Only the parent sends the writes that a pipeline delays until the COMMIT."""
     with LockingSession(engine, pipeline=True) as session:
@@ -427,22 +456,73 @@ def gauge(engine: sa.Engine) -> None:
     uninstrument()
 
 
-ALL = (
-    *(lent, other_threads, multiprocessing_fork, fork_of_a_fork),
-    *(claim, lease, gate_run, hold_limit),
-)
-FEW = (named_lock, without_lock, savepoint, gauge)
-SERVERS = (gate_of_child, two_engines, second_engine_unused, asyncio_sessions)
-CASES = {
-    case.__name__: case for case in (*FEW, *ALL, *SERVERS, autoflush_and_pipeline, closed_file)
-}
-
-
 def main(url: str, *names: str) -> None:
     innodb = url.startswith(("mysql", "mariadb"))  # its default is REPEATABLE READ
     for name in names:
         print(name, flush=True)
         engine = sa.create_engine(url, **{"isolation_level": "READ COMMITTED"} if innodb else {})
-        CASES[name](engine)
+        globals()[name](engine)
         engine.dispose()
     print("ok")
+
+
+# --------------------------------------------------------------------------------------------------
+# The tests.
+
+PATIENCE = 240
+
+# Another library's hook runs before ours, and collects the locals of the parent's threads.
+PROGRAM = """
+import gc, os, sys
+
+os.register_at_fork(after_in_child=gc.collect)
+from tests.integration.forks.test_other_work import main
+
+main(*sys.argv[1:])
+"""
+
+
+def run(database: Database, *cases: Callable[[sa.Engine], None]) -> None:
+    """Run the cases in one process, with the database's URL."""
+    names = [case.__name__ for case in cases]
+    program = [sys.executable, "-c", PROGRAM, database.url, *names]
+    found = subprocess.run(program, capture_output=True, check=False, text=True, timeout=PATIENCE)
+    assert found.stdout.splitlines() == [*names, "ok"], f"{found.stdout}\n{found.stderr}"
+    assert not found.stderr
+
+
+@pytest.mark.databases("sqlite", "postgresql")  # the others run with the child's objects, below
+def test_what_the_parent_has_flushed_and_locked_stays(documents: Database) -> None:
+    run(documents, named_lock, without_lock, savepoint, gauge)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_the_child_has_nothing_of_the_parents(documents: Database) -> None:
+    run(
+        documents,
+        *(lent, other_threads, multiprocessing_fork, fork_of_a_fork),
+        *(claim, lease, gate_run, hold_limit),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.not_databases("sqlite")
+def test_where_the_child_has_connections_of_its_own(documents: Database) -> None:
+    run(documents, gate_of_child, two_engines, second_engine_unused, asyncio_sessions)
+
+
+@pytest.mark.not_databases("sqlite")
+def test_the_child_does_not_use_the_parents_idle_connections(documents: Database) -> None:
+    run(documents, idle_connections)
+
+
+@pytest.mark.databases("postgresql")
+def test_what_a_pipeline_keeps(documents: Database) -> None:
+    run(documents, autoflush_and_pipeline)
+
+
+@pytest.mark.databases("sqlite")
+def test_the_file_is_closed_to_the_child(documents: Database) -> None:
+    run(documents, closed_file)

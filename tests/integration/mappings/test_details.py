@@ -24,6 +24,7 @@ from tests.integration.mappings.mapped_document import (
     next_id,
     number,
 )
+from tests.integration.mappings.under_the_lock import UnderTheLock
 
 METADATA = MetaData()
 
@@ -161,19 +162,20 @@ def _not_declared() -> MappedDocument:
     return MappedDocument(name="list, not declared", header=header, line=line)
 
 
-MAPPINGS: list[MappedDocument] = [
-    _document("list"),
-    _not_declared(),
-    _document("set", _Set, collection_class=set),
-    _document("dict", _Dict, collection_class=attribute_keyed_dict("id")),
-    _ordered(),
-    _proxy(),
-    _document("write_only", _WriteOnly, lazy="write_only"),
-    _document("dynamic", _Dynamic, lazy="dynamic"),
-    _view_only(declared=False),
-    _view_only(declared=True),
-    *(
-        _document(f"list, {lazy}", lazy=lazy)
-        for lazy in ("joined", "subquery", "selectin", "immediate")
-    ),
-]
+class TestDetails(UnderTheLock):
+    mappings = (
+        _document("list"),
+        _not_declared(),
+        _document("set", _Set, collection_class=set),
+        _document("dict", _Dict, collection_class=attribute_keyed_dict("id")),
+        _ordered(),
+        _proxy(),
+        _document("write_only", _WriteOnly, lazy="write_only"),
+        _document("dynamic", _Dynamic, lazy="dynamic"),
+        _view_only(declared=False),
+        _view_only(declared=True),
+        *(
+            _document(f"list, {lazy}", lazy=lazy)
+            for lazy in ("joined", "subquery", "selectin", "immediate")
+        ),
+    )

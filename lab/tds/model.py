@@ -10,7 +10,7 @@ from itertools import count
 from threading import Semaphore
 from typing import NamedTuple
 
-from tests.sql.tds.answers import (
+from lab.tds.answers import (
     FATAL,
     VERSION,
     Called,
@@ -20,7 +20,7 @@ from tests.sql.tds.answers import (
     of_a_table,
     of_the_server,
 )
-from tests.sql.tds.tokens import Value
+from lab.tds.tokens import Value
 
 # --------------------------------------------------------------------------------------------------
 # The resources that a SELECT locks, by the rules of "Table hints" about plans.

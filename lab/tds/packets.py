@@ -7,8 +7,8 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from tests.sql.tds import tokens
-from tests.sql.tds.tokens import Change, Done, Status
+from lab.tds import tokens
+from lab.tds.tokens import Change, Done, Status
 
 _HEADER = struct.Struct(">BBHHBB")  # type, status, length, process, number, window
 _LAST, _BODY = 1, 4096 - _HEADER.size

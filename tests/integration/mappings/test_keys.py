@@ -16,6 +16,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from sa_doclock import document
 from tests.integration.mappings.mapped_document import OWNED, MappedDocument
+from tests.integration.mappings.under_the_lock import UnderTheLock
 
 METADATA = MetaData()
 
@@ -95,4 +96,5 @@ def _mapped(name: str) -> MappedDocument:
     return MappedDocument(name=f"{name} key", header=Order, line=Line, identity=identity)
 
 
-MAPPINGS = [_mapped(name) for name in KINDS]
+class TestKeys(UnderTheLock):
+    mappings = tuple(map(_mapped, KINDS))
