@@ -25,7 +25,7 @@ from .isolation import (
     sets_own_level,
 )
 from .lock_statements import NO_TEXT, has_hints
-from .monitoring import LockMonitoring, describe_connections
+from .monitoring import LockMonitoring, describe_connections, elapsed_seconds
 from .names import (
     SCHEMA_OPTION,
     quoted_name,

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import Connection, Table
 from sqlalchemy.engine import Dialect
@@ -51,7 +50,7 @@ from .lock_statements import (
     parameters_for_keys,
     read_beside,
 )
-from .monitoring import LockMonitoring, elapsed_seconds
+from .monitoring import LockMonitoring
 from .named_locks import NamedLocks, short_name
 from .names import quoted_name, schema_of
 from .pipelining import Pipeline, Read
@@ -64,9 +63,6 @@ from .transactions import (
     TransactionStatus,
 )
 from .waits import LockWaits, ServerHoldLimit
-
-if TYPE_CHECKING:
-    from ..wait_info import Wait
 
 __all__ = [
     "AUTOCOMMIT",
@@ -105,12 +101,10 @@ __all__ = [
     "TransactionLifecycle",
     "TransactionMarks",
     "TransactionStatus",
-    "Wait",
     "ask_driver",
     "asked_here",
     "base_of",
     "connection_setting",
-    "elapsed_seconds",
     "is_in_index",
     "levels_for",
     "lock_in_select",
@@ -125,12 +119,6 @@ __all__ = [
     "short_name",
     "withdraw",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Wait":  # a strategy's monitoring needs it
-        return import_module("sa_doclock.wait_info").Wait
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class ServerClock(NamedTuple):
