@@ -1,7 +1,6 @@
 """Runs two functions in turns, one statement at a time: for two_at_once() and explore().
 
-The names in ``__all__`` are for sa-doclock-audit, and keep their meaning within one version of
-sa_doclock.
+The names are for sa-doclock-audit, and keep their meaning within one version of sa_doclock.
 """
 
 from .accesses import ANYTHING, Access, Accesses, Mode, TransactionAccesses, at_end, conflict
@@ -26,30 +25,3 @@ from .scheduler import (
     Scheduler,
     Waits,
 )
-
-__all__ = [
-    "ANYTHING",
-    "FIRST",
-    "GOES_ON",
-    "OWN_TRANSACTION",
-    "SECOND",
-    "WAITS",
-    "Access",
-    "Accesses",
-    "Chooser",
-    "Diverged",
-    "Function",
-    "Mode",
-    "Observer",
-    "Outcome",
-    "Participant",
-    "Scheduler",
-    "Step",
-    "TransactionAccesses",
-    "Waits",
-    "at_end",
-    "conflict",
-    "current_participant",
-    "short_line",
-    "short_sql",
-]
