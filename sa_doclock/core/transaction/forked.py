@@ -203,9 +203,9 @@ def _replace_inherited(connection: Connection) -> None:
         _drop(connection)  # its next use takes another one from the pool
 
 
-def _refuse_inherited(connection: Connection) -> None:
+def _refuse_inherited(session: Session, _transaction: Any, connection: Connection) -> None:
     lifecycle = _lifecycle_if_inherited(connection)
-    if lifecycle is not None:
+    if lifecycle is not None and isinstance(session, EventfulSession):
         _silence(connection, lifecycle)
         _drop(connection)
         raise LockMisuse(
@@ -232,7 +232,7 @@ def _in_child() -> None:
     if not event.contains(Pool, "connect", _note_process):
         event.listen(Pool, "connect", _note_process)
         event.listen(Engine, "engine_connect", _replace_inherited, insert=True)
-        event.listen(Engine, "begin", _refuse_inherited, insert=True)
+        event.listen(Session, "after_begin", _refuse_inherited, insert=True)
     with ExitStack() as stack:  # run all of them, even if some fail
         stack.callback(_forking.clear)
         for session in sessions:
