@@ -122,15 +122,19 @@ class ExecutingSession(SessionWithContext):
             options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
             return execute(run, options, binds or {})
         before = pending_changes(self) if listens_last else NO_CHANGES
-        if isinstance(written, CompoundSelect) and self._context.parts.around_get_bind:
-            # SQLAlchemy calls get_bind() without the clause.
-            binds = {"clause": written, **(arguments.get("bind_arguments") or {})}
-            arguments = {**arguments, "bind_arguments": binds}
-        elif before is NO_CHANGES:
+        given = self._with_clause(written, arguments)
+        if before is NO_CHANGES and given is arguments:
             return None
         # Listeners may turn it into a lock, and change its rows.
-        options = {**arguments.get("execution_options", {}), PENDING_BEFORE: before}
-        return super().execute(statement, params, **{**arguments, "execution_options": options})
+        options = {**given.get("execution_options", {}), PENDING_BEFORE: before}
+        return super().execute(statement, params, **{**given, "execution_options": options})
+
+    def _with_clause(self, written: Any, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Add a set operation to the bind arguments: SQLAlchemy calls get_bind() without it."""
+        if not isinstance(written, CompoundSelect) or not self._context.parts.around_get_bind:
+            return arguments
+        binds = {"clause": written, **(arguments.get("bind_arguments") or {})}
+        return {**arguments, "bind_arguments": binds}
 
     def _listen_last(self) -> bool:
         """Have _after_listeners() called after the program's listeners.

@@ -17,7 +17,6 @@ from weakref import ref
 from sqlalchemy import CompoundSelect, Connection, Delete, Insert, Select, Update
 from sqlalchemy.orm import FromStatement
 
-from ...dialects import SavepointMarks
 from ...dialects.base import EveryError
 from ...sqlalchemy_internals import is_flushing, savepoint_on
 from .context import LockContext
@@ -151,19 +150,25 @@ class ConnectionEvents:
         if found is None or locks is None:
             return
         transaction, joined = found
-        if runs_built(context):
-            # A listener of the flush may have ended the transaction after its check.
-            if (transaction.lost or joined.in_doubt) and is_flushing(locks.session()):
+        if joined.prepared or runs_built(context):
+            may_have_ended = transaction.lost or joined.in_doubt
+            if may_have_ended and is_flushing(locks.session()):  # by a listener, after the check
                 transaction.refuse_write()
             return
-        if joined.prepared:
-            return
+        self._before_foreign(transaction, joined, locks, statement)
+
+    def _before_foreign(
+        self,
+        transaction: LockTransaction,
+        joined: TransactionConnection,
+        locks: LockContext,
+        statement: str,
+    ) -> None:
         counts = transaction.ledger.counts_on_transaction(joined.known)
         savepoint = re.match(_SAVEPOINT, statement)
-        if savepoint is not None:
-            if counts:
-                self._before_savepoint(transaction, joined, *savepoint.groups())
-        elif locks.calls.current is None:  # otherwise the lock call sends it
+        if savepoint is not None and counts:
+            self._before_savepoint(transaction, joined, *savepoint.groups())
+        if savepoint is None and locks.calls.current is None:  # otherwise the lock call sends it
             transaction.connections.note_foreign()
             joined.expect_no_transaction()
             if counts:
@@ -173,13 +178,18 @@ class ConnectionEvents:
         self, transaction: LockTransaction, joined: TransactionConnection, verb: str, name: str
     ) -> None:
         """Forget the locks that a rollback releases, before an interruption can hide its answer."""
+        rolls_back = verb.upper().startswith("ROLLBACK")
+        # Releasing an older savepoint would end a mark.
+        asks = joined.in_doubt and joined.has_savepoint_marks() and not rolls_back
+        if joined.has_ended(ask=False) or (asks and joined.transaction_has_changed()):
+            transaction.note_ended(joined.connection, "lost")
+        if rolls_back:
+            self._before_rollback(transaction, joined, verb, name)
+
+    def _before_rollback(
+        self, transaction: LockTransaction, joined: TransactionConnection, verb: str, name: str
+    ) -> None:
         known = joined.known
-        if verb.upper().startswith(("SAVE", "RELEASE")):
-            # Releasing an older savepoint would end a mark.
-            asks = joined.in_doubt and _has_savepoint_marks(joined)
-            if joined.has_ended(ask=False) or (asks and joined.transaction_has_changed()):
-                transaction.note_ended(joined.connection, "lost")
-            return
         mark = dict(joined.savepoints).get(name) or self._mark_of_session(transaction, joined, name)
         if mark is not None:
             transaction.release_since(mark, "rolled back")
@@ -241,7 +251,7 @@ class ConnectionEvents:
         if name not in names:
             mark = self._mark_of_session(transaction, joined, name)
             if verb.upper().startswith("ROLLBACK") and mark is not None:
-                _note_rolled_back(joined)
+                joined.note_rolled_back()
                 joined.keep_savepoints(0)  # they were all set inside
                 transaction.roll_back_connection(mark, names)
                 return True
@@ -254,7 +264,7 @@ class ConnectionEvents:
             joined.keep_savepoints(position)
         else:
             # It remains, and can be rolled back to again.
-            _note_rolled_back(joined)
+            joined.note_rolled_back()
             joined.keep_savepoints(position + 1)
             transaction.roll_back_connection(mark, names[position:])
         return True
@@ -291,13 +301,3 @@ class ConnectionEvents:
         transaction = self._transaction()
         if transaction is not None and not transaction.connections.commits_now():
             transaction.note_ended(connection, "committed")
-
-
-def _has_savepoint_marks(joined: TransactionConnection) -> bool:
-    return joined.known is not None and isinstance(joined.known.marks, SavepointMarks)
-
-
-def _note_rolled_back(joined: TransactionConnection) -> None:
-    """Record a rollback to a known savepoint, which ended a later mark: it is the same transaction."""
-    if _has_savepoint_marks(joined):
-        joined.mark, joined.in_doubt = None, False
