@@ -191,7 +191,7 @@ _marks = WeakKeyDictionary()
 
 
 class SavepointMark:
-    """A savepoint, and whether it still existed when it was released."""
+    """A mark, and whether it still existed when it was used up."""
 
     def __init__(self) -> None:
         self.name = f"sa_doclock_mark_{next(_numbers)}"
@@ -199,9 +199,11 @@ class SavepointMark:
 
 
 class SavepointMarks(TransactionMarks):
-    """Savepoints as marks: they end with their transaction, and need no privilege.
+    """Marks that end with their transaction, and by a rollback to an older savepoint: savepoints,
+    unless a dialect has a better one.
 
-    ``has_mark()`` uses it up; while there is one, the program can neither set nor end a savepoint.
+    ``has_mark()`` uses it up; while there is a savepoint, the program can neither set nor end
+    another one.
 
     :param is_missing: whether this error says that there is no such savepoint.
     """
@@ -215,24 +217,34 @@ class SavepointMarks(TransactionMarks):
         if shared is not None and shared.was_there is None:
             return shared
         mark = SavepointMark()
-        try:
-            _send(connection, f"SAVEPOINT {mark.name}")
-        except DBAPIError:
-            return UNMARKED
-        _marks[connection] = ref(mark)
-        return mark
+        _marks[connection] = ref(
+            mark
+        )  # before another session takes its statement for a foreign one
+        return mark if self.set_mark(connection, mark.name) else UNMARKED
 
     def has_mark(self, connection: Connection, mark: object) -> bool:
         assert isinstance(mark, SavepointMark)
         if mark.was_there is None:
-            try:
-                _send(connection, f"RELEASE SAVEPOINT {mark.name}")
-                mark.was_there = True
-            except DBAPIError as error:
-                if not self._is_missing(error):
-                    raise
-                mark.was_there = False
+            mark.was_there = self.take_mark(connection, mark.name)
         return mark.was_there
+
+    def set_mark(self, connection: Connection, name: str) -> bool:
+        """Set a mark of this name; return False if the transaction cannot be marked now."""
+        try:
+            _send(connection, f"SAVEPOINT {name}")
+        except DBAPIError:
+            return False
+        return True
+
+    def take_mark(self, connection: Connection, name: str) -> bool:
+        """Remove the mark of this name; return whether it was there."""
+        try:
+            _send(connection, f"RELEASE SAVEPOINT {name}")
+        except DBAPIError as error:
+            if not self._is_missing(error):
+                raise
+            return False
+        return True
 
 
 def is_spent(mark: object) -> bool:

@@ -126,7 +126,7 @@ OF_THE_CONNECTION = (
     "dialects/mssql.py:SQLServerMonitoring.connection_id",
     "dialects/isolation.py:IsolationLevels.ask_level",
     "dialects/postgresql/__init__.py:PostgreSQLMarks.current_schema",
-    "dialects/postgresql/__init__.py:_transaction_id",
+    "dialects/postgresql/__init__.py:_answer",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.hides_rows",
     "dialects/postgresql/lockable_rows.py:_check_below",
     "dialects/postgresql/lockable_rows.py:check_rows",
