@@ -225,5 +225,6 @@ class MariaDBLocks(InnoDBLocks):
             self.isolation = ConflictIsolation()
         version = self.server_version or HAS_SKIP_LOCKED
         if version < HAS_SKIP_LOCKED:
-            needed = f"SKIP LOCKED needs MariaDB 10.6, and this server is {version}"
-            self.refused = {LockOptions.SkipLocked: needed}
+            self.refused = {
+                LockOptions.SkipLocked: f"SKIP LOCKED needs MariaDB 10.6, and this server is {version}"
+            }

@@ -272,18 +272,19 @@ class MySQLLocks(InnoDBLocks):
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
-        # SQLAlchemy before 2.0.45 renders LOCK IN SHARE MODE OF .., which no MySQL accepts:
-        # https://github.com/sqlalchemy/sqlalchemy/issues/10134
-        if not hasattr(dialect, "use_mysql_for_share"):
-            needed = "SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer"
-            self.refused = {LockOptions.SharedRead: needed}
         version = self.server_version or HAS_MODIFIERS
         if version < HAS_MODIFIERS:
             self.statements = OldMySQLStatements()
-            needed = f"{{}} needs MySQL 8.0.1, and this server is {version}"
             self.refused = {
-                **{option: needed.format(option) for option in MODIFIERS},
+                option: f"{option} needs MySQL 8.0.1, and this server is {version}"
+                for option in MODIFIERS
+            }
+        # SQLAlchemy before 2.0.45 renders LOCK IN SHARE MODE OF .., which no MySQL accepts:
+        # https://github.com/sqlalchemy/sqlalchemy/issues/10134
+        if not hasattr(dialect, "use_mysql_for_share"):
+            self.refused = {
                 **self.refused,
+                LockOptions.SharedRead: "SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer",
             }
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:

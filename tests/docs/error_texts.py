@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import sa_doclock
-from sa_doclock import DeadlockDetected, LockNotAvailable, LockOptions, SnapshotConflict
+from sa_doclock import (
+    DeadlockDetected,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    SnapshotConflict,
+)
 from sa_doclock.core.lock_request import LockRequest, reason
 from sa_doclock.dialects import strategy_classes
 
@@ -131,6 +137,8 @@ def _scanned() -> list[tuple[str, str, str]]:
                 internal = where in NOT_FOR_USERS and kind == "TypeError"
                 if kind in CLASSES and re.search(r"[a-z]", text) and not internal:
                     found.append((kind, text, where))
+            reasons = (_text_of(value, where) for value in _reasons_of_refused(node))
+            found += [(LockNotSupported.__name__, text, where) for text in filter(None, reasons)]
     for name, strategy in strategy_classes().items():
         found += [
             (row.in_lock.__name__, row.why, f"dialects/{name}")
@@ -144,6 +152,18 @@ def _scanned() -> list[tuple[str, str, str]]:
             text = reason(failure, request).replace("inf s", "... s")
             found.append((failure.__name__, text, "core/transaction/request.py"))
     return found
+
+
+def _reasons_of_refused(node: ast.AST) -> list[ast.expr]:
+    """Return the reasons in an assignment to ``refused`` of a dialect."""
+    if not isinstance(node, ast.Assign):
+        return []
+    target, given = node.targets[0], node.value
+    if getattr(target, "id", getattr(target, "attr", "")) != "refused":
+        return []
+    if isinstance(given, ast.DictComp):
+        return [given.value]
+    return given.values if isinstance(given, ast.Dict) else []
 
 
 def _request(lock: LockOptions, seconds: float | None) -> LockRequest:
