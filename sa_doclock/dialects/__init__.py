@@ -16,8 +16,7 @@ from .connection import (
     side_engine,
     wrapped_error,
 )
-from .driver_frames import raised_by_driver
-from .error_codes import code_of
+from .error_codes import code_of, raised_by_driver
 from .isolation import (
     check_open,
     kept_levels,
@@ -26,7 +25,7 @@ from .isolation import (
     sets_own_level,
 )
 from .lock_statements import NO_TEXT, has_hints
-from .monitoring import LockMonitoring, describe_connections
+from .monitoring import LockMonitoring, describe_connections, elapsed_seconds
 from .names import (
     SCHEMA_OPTION,
     quoted_name,
@@ -52,5 +51,5 @@ from .registry import (
     suffixed,
     table_hints,
 )
-from .transaction_marks import SavepointMarks, is_spent
+from .transactions import SavepointMarks, is_spent
 from .waits import SECONDS_WITHOUT_WAIT

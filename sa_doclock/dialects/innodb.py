@@ -44,13 +44,12 @@ from .base import (
 from .cluster import GroupReplication, cluster_of
 from .compatible_servers import find_server
 from .connection import ask_driver, asked_here, socket_descriptor
-from .driver_frames import raised_within
-from .error_codes import code_of
+from .error_codes import code_of, raised_within
 from .innodb_named_locks import InnoDBNamedLocks
 from .innodb_tables import StorageEngine, check_engine, check_view, engine_in_schema
 from .names import schema_of
 from .table_answers import kept_answer
-from .transaction_marks import SavepointMarks
+from .transactions import SavepointMarks
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
 # SHOW omits variables that a server does not have; SELECT @@wsrep_on would be an error.

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table
 from ..keys import Identity
 
 if TYPE_CHECKING:
-    from ..wait_info import LockConnection, Wait
+    from ..wait_info import LockConnection
 
 
 class LockMonitoring(ABC):
@@ -39,8 +39,12 @@ class LockMonitoring(ABC):
         """
 
     @abstractmethod
-    def waits(self, connection: Connection) -> Iterable[Wait]:
-        """Return who waits for a lock, and for whom."""
+    def waits(self, connection: Connection) -> Iterable[Sequence[Any]]:
+        """Return a row for each pair of a waiter and its blocker.
+
+        Its columns are the ids of their connections, the table and key as in LockWait, and the seconds of
+        the wait.
+        """
 
     @abstractmethod
     def connections(self, connection: Connection, ids: Collection[int]) -> Iterable[Sequence[Any]]:

@@ -25,7 +25,6 @@ from ..interruptions import ErrorsIgnored
 from ..keys import Identity
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import ExecuteStatement, on_return
-from ..wait_info import Wait
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,
@@ -46,7 +45,6 @@ from .base import (
 from .compatible_servers import find_server
 from .connection import ask_driver, connection_setting, other_connection, rewritten_statements
 from .lock_statements import LockText, MaxParameters, index_like_rows
-from .monitoring import elapsed_seconds
 from .mssql_errors import SQLServerErrors
 from .mssql_keys import StoredKey
 from .named_locks import short_name
@@ -182,10 +180,9 @@ class SQLServerMonitoring(LockMonitoring):
         found = connection.execute(_HOLDERS, {"name": quoted_name(connection, header)}).all()
         return {pid: True for pid, sure in found if sure} or {pid: False for pid, _ in found}
 
-    def waits(self, connection: Connection) -> Iterable[Wait]:
+    def waits(self, connection: Connection) -> Iterable[Sequence[Any]]:
         connection.exec_driver_sql(_SHORT_TIMEOUT)
-        for waiter, blocker, table, key, seconds in connection.execute(_WAITS):
-            yield Wait(waiter, blocker, table, key, elapsed_seconds(seconds))
+        return connection.execute(_WAITS)
 
     def connections(self, connection: Connection, ids: Collection[int]) -> Iterable[Sequence[Any]]:
         return connection.execute(_CONNECTIONS, {"ids": ids})

@@ -15,7 +15,6 @@ from sqlalchemy.exc import DBAPIError
 from ..errors import DeadlockDetected, LockNotAvailable
 from ..options import MODIFIERS, LockOptions, milliseconds
 from ..sqlalchemy_internals import hint_comments_of, with_hint_comment
-from ..wait_info import Wait
 from .base import Ends, ErrorCode, Limit, MaxParameters, NativeCode, Reach
 from .connection import ask_driver, other_connection
 from .error_codes import code_of
@@ -30,7 +29,6 @@ from .innodb import (
 )
 from .innodb_named_locks import InnoDBNamedLocks
 from .innodb_tables import StorageEngine
-from .monitoring import elapsed_seconds
 from .named_locks import recent_keys
 from .names import quoted_name
 from .waits import text_with_numbers
@@ -128,7 +126,7 @@ class MySQLMonitoring(InnoDBMonitoring):
     holders_query = _HOLDERS
     connections_query = _CONNECTIONS
 
-    def waits(self, connection: Connection) -> Iterable[Wait]:
+    def waits(self, connection: Connection) -> Iterable[Sequence[Any]]:
         waits = [*_row_waits(connection)]
         for waiter, blocker, *place in connection.execute(_OTHER_WAITS):
             waits.append((waiter, [blocker], *place))
@@ -141,7 +139,7 @@ class MySQLMonitoring(InnoDBMonitoring):
             known = key if table else keys.get(key, key)
             for other in _ids(blockers, threads, waiting):
                 if pid is not None:
-                    yield Wait(pid, other, table, known, elapsed_seconds(seconds))
+                    yield pid, other, table, known, seconds
 
 
 def _ids(

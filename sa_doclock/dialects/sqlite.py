@@ -48,7 +48,7 @@ from .base import (
 from .connection import ask_driver, is_rolled_back_later, other_connection
 from .error_codes import code_of
 from .names import schema_of
-from .transaction_marks import SavepointMarks
+from .transactions import SavepointMarks
 
 _SHARED_CONNECTION = (
     "all sessions of this engine share this one connection, and so one transaction and its locks. "

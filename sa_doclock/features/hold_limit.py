@@ -105,12 +105,16 @@ class HoldLimit(SessionPart):
     def _limiting_both(
         self, connection: TransactionConnection, request: LockRequest, seconds: float
     ) -> Iterator[None]:
-        strategy = connection.strategy
-        assert strategy.hold_limit is not None
-        with strategy.hold_limit.limit_with_wait(
-            *(strategy.waits, connection.connection, request.lock, request.seconds, seconds),
-            few_rows=request.few_rows,
-        ):
+        strategy, few_rows = connection.strategy, request.few_rows
+        pipeline = strategy.pipeline(connection.connection)
+        if pipeline is not None:
+            wait = pipeline.locking(request.seconds, None, few_rows=few_rows, hold_limit=seconds)
+        else:
+            assert strategy.hold_limit is not None
+            strategy.hold_limit.limit(connection.connection, seconds)
+            to_wait = connection.connection, request.lock, request.seconds
+            wait = strategy.waits.limited(*to_wait, few_rows=few_rows)
+        with wait:
             yield
         self.note_server_limited(connection)
 

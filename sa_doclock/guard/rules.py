@@ -38,13 +38,7 @@ from ..core.documents import (
 from ..core.same_tables import mapped_table, other_objects_of, same_attribute
 from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes
-from .targets import (
-    Target,
-    Way,
-    generated_attributes,
-    is_header_target,
-    targets_of_table,
-)
+from .targets import Target, Way, is_header_target, targets_of_table
 
 
 @mapper_cache
@@ -219,14 +213,15 @@ def _build_rules(
     header, direct, keys, own = False, None, frozenset[str](), set[str]()
     if root is not None:
         parts, own = parts_with_detail(root, mapper), names_of_parts(root, mapper)
-        header, direct = is_header(root, mapper), _direct_part(root, parts)
+        header = is_header(root, mapper)
+        if len(parts) == 1 and is_header(root, parts[0].owner) and not parts[0].discriminators:
+            direct = parts[0] if parts[0].foreign_key else None
         keys = frozenset(key_attributes(mapper) if is_row_of_root(mapper, root) else ())
     owner_attributes = (
         (*part.attributes, *part.backrefs, *dict(part.discriminators)) for part in parts
     )
     moves = frozenset(chain.from_iterable(owner_attributes)) | kind | deciding_attributes(mapper)
     elsewhere = moves | updates.keys()
-    names = chain.from_iterable(map(attrgetter("attributes"), parts))
     return WriteRules(
         root,
         mapper.class_ if root is None else root.class_,
@@ -238,7 +233,11 @@ def _build_rules(
         checked=elsewhere | keys,
         columns=(elsewhere | keys).difference(mapper.relationships.keys()),
         kind=kind,
-        late=bool(generated_attributes(mapper, names).updated),
+        late=any(
+            target.generates(link.names, Way.UPDATE)
+            for target in targets_in(mapper)
+            for link in target.links
+        ),
         updates=updates,
         # These write to an association table, or by separate UPDATEs.
         unseen=frozenset(
@@ -257,12 +256,6 @@ def _build_rules(
 def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
     """Return the attributes of this class that lead to its parts."""
     return {part.name for part in parts_of(root) if mapper.isa(part.owner)}
-
-
-def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
-    if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
-        return None
-    return None if parts[0].discriminators else parts[0]  # else the foreign key is not enough
 
 
 def _named_headers(

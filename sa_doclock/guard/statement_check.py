@@ -1,8 +1,7 @@
 """The check of the rows that one statement writes, of one target.
 
-``_headers...()`` find whose rows they are: each yields headers, with the words for a refusal;
-UNKNOWN stands for a row that does not show its header.  ``_allow()`` refuses those that are not
-locked.
+``_headers...()`` find whose rows they are: each yields headers; UNKNOWN stands for a row that does
+not show its header.  ``_allow()`` refuses those that are not locked.
 
 An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that equals the new one
 in the columns of the conflict.  If these include the foreign key to the owner, and the update
@@ -258,7 +257,12 @@ class StatementCheck:
         target, refusals = self.target, self._refusals
         if declares(target.root, "version") and not self._raises_version():
             refusals.raise_versions(target.root, [key for key in self.headers if not has_null(key)])
-        for row in self._new_headers():
+        new = self.write.way is Way.INSERT and is_header_target(target) and not target.extended
+        values = self.write.values
+        # ON CONFLICT DO NOTHING may have kept the row of another transaction.
+        unknown = values.conditional or values.from_select
+        for row in self.write.rows if new and not unknown else ():
+            # return_defaults=True has set the keys that the database generates.
             key = target.identity(target.by_attribute(row))
             if key is not None:
                 refusals.add_inserted(document_key(target.root, key))
@@ -275,14 +279,6 @@ class StatementCheck:
         column: Any = root.version_id_col
         name = root.get_property_by_column(column).key
         return not rows or name in chain.from_iterable(map(self.target.by_attribute, rows))
-
-    def _new_headers(self) -> Sequence[Row]:
-        """Return the rows of the new headers; return_defaults=True sets the keys that the database generates."""
-        target, values = self.target, self.write.values
-        if self.write.way is not Way.INSERT or target.extended or not is_header_target(target):
-            return ()
-        # ON CONFLICT DO NOTHING may have kept the row of another transaction.
-        return () if values.conditional or values.from_select else self.write.rows
 
     # The questions.
 
@@ -355,7 +351,10 @@ class StatementCheck:
     def _rows_overwritten(self, rows: Sequence[Row]) -> Sequence[Select[Any]] | None:
         """Return the SELECTs of the rows that an INSERT may update; None if they are unknown."""
         target, conflict, table = self.target, conflict_of(self.write.statement), self.write.table
-        if conflict is None or not self._finds_all_of(table):
+        mapper = target.mapper
+        # Else not every row of the table is one of the target, which a SELECT of its class finds.
+        whole = mapper is None or (mapper.selectable is table and not mapper.single)
+        if conflict is None or not whole or target.extended:
             return None
         if not target.deciding.isdisjoint(map(target.attribute_of, conflict.sets)):
             return None
@@ -367,12 +366,6 @@ class StatementCheck:
                 return None
             found += self._rows.select(target.columns(names), [*values])
         return found
-
-    def _finds_all_of(self, table: Any) -> bool:
-        """Return whether every row of the table is one of the target, which a SELECT of its class finds."""
-        target, mapper = self.target, self.target.mapper
-        whole = mapper is None or (mapper.selectable is table and not mapper.single)
-        return whole and not (target.unclear or target.extended)
 
     def _headers_stored(self, questions: Iterable[Select[Any]]) -> Headers:
         self._ask_again()
@@ -502,7 +495,7 @@ class StatementCheck:
             in_part = self.write.way is Way.UPDATE and 0 < len(left_out) < len(link.names)
             if (
                 in_part
-                or not left_out.isdisjoint(link.generated.by(self.write.way))
+                or self.target.generates(left_out, self.write.way)
                 or any(isinstance(value, ClauseElement) for value in key)
             ):
                 names = " and ".join(link.names)

@@ -104,7 +104,6 @@ class TouchedRows(NamedTuple):
 
     target: Target
     entity: Any  # the source: the class or an alias of it, or an association table
-    keys: Sequence[Any]  # identify a row, which the WHERE may join to several others
     where: Sequence[ColumnElement[bool]]
     options: Sequence[LoaderCriteriaOption]
     execution_options: Mapping[str, Any]
@@ -113,26 +112,18 @@ class TouchedRows(NamedTuple):
         """Return the column that an attribute maps."""
         return self.target.column_of(name, self.entity)
 
-    def select(self, names: Iterable[str]) -> Select[Any]:
+    def select(self, names: Iterable[str], *more: Any) -> Select[Any]:
         """Return the SELECT of these attributes of each row."""
-        return self._of(*map(self.column, names))
+        rows = select(*map(self.column, names), *more).where(*self.where).options(*self.options)
+        return rows.execution_options(**self.execution_options)
 
     def select_counted(self) -> Select[Any]:
         """Return the SELECT of the distinct values of the rows in ``target.read``.
 
         The last column of its result is the number of rows.
         """
-        columns = [*map(self.column, self.target.read)]
-        if not self.keys:
-            return self._of(*columns, _NUMBER).group_by(*columns)
-        keys = (key.label(None) for key in self.keys)
-        found = list(self._of(*columns, *keys).distinct().subquery().columns)[: len(columns)]
-        once = select(*found, _NUMBER).group_by(*found).options(*self.options)
-        return once.execution_options(**self.execution_options)
-
-    def _of(self, *columns: Any) -> Select[Any]:
-        rows = select(*columns).where(*self.where).options(*self.options)
-        return rows.execution_options(**self.execution_options)
+        read = self.target.read
+        return self.select(read, _NUMBER).group_by(*map(self.column, read))
 
 
 def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> TouchedRows | None:
@@ -154,19 +145,21 @@ def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> Touc
         if criteria and has_others:  # for the table beside an alias, criteria may add rows
             return None
         criteria = []  # they exclude rows
-    if entity is None:
-        return None if to_lock and target.of_any_kind else _rows_by_key(write, target)
+    if entity is None or _joins(write):  # a row may occur twice in such a WHERE
+        by_key = not (to_lock and target.of_any_kind)
+        return _rows_by_key(write, target, criteria) if by_key else None
     return TouchedRows(
         target,
         entity,
-        [*write.table.primary_key] if _joins(write) else [],
         where_of(statement),
         criteria,
         write.schema_options,
     )
 
 
-def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
+def _rows_by_key(
+    write: Write, target: Target, criteria: Sequence[LoaderCriteriaOption]
+) -> TouchedRows | None:
     """Return the target's rows that share the key of a row of the written table."""
     mapper, table = target.mapper, write.table
     # An alias: the WHERE may name the same tables for other rows.
@@ -179,7 +172,7 @@ def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
         return None
     written = _keys_written(write, [table.columns[name] for name in key]).subquery()
     where = [*map(eq, key.values(), written.columns)]
-    return TouchedRows(target, entity, (), where, (), write.schema_options)
+    return TouchedRows(target, entity, where, criteria, write.schema_options)
 
 
 def _read_from(write: Write, target: Target) -> Any:
@@ -268,7 +261,7 @@ def select_number(write: Write) -> Select[Any]:
 
 
 def _joins(write: Write) -> bool:
-    """Return whether the statement joins other tables, so that a row may occur twice: UPDATE .. FROM."""
+    """Return whether the statement joins other tables: UPDATE .. FROM."""
     where, table = write.statement.whereclause, write.source
     columns = (
         ()

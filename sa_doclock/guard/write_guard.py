@@ -35,7 +35,7 @@ from ..core.documents import (
     mapper_cache,
     notify_in_time,
 )
-from ..core.ledger import RowPlace, place_of
+from ..core.ledger import place_of
 from ..core.same_tables import (
     document_tables,
     is_class_elsewhere,
@@ -98,12 +98,7 @@ class WriteGuard(Refusals):
             if not self.unguarded:
                 self._check_rows(session, rows, memory)
 
-    def _check_rows(
-        self,
-        session: Session,
-        rows: Sequence[Rows],
-        memory: GuardMemory,
-    ) -> None:
+    def _check_rows(self, session: Session, rows: Sequence[Rows], memory: GuardMemory) -> None:
         self.reset_warnings()
         documents: set[DocumentKey] = set()
         unclear: list[Rows] = []
@@ -341,20 +336,15 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
         elif held is None:
             state.ledger.check_place(root, context.root_connection, context.execution_options)
             continue
-        elif held.is_same(place) or _is_other_model(guard, table, root, held, place):
+        elif held.is_same(place) or (
+            # A table of this name in another database may belong to another model.
+            held.engine is not place.engine
+            and is_of_other_model(guard.session(), root, table, place.engine)
+        ):
             continue
         else:
             did = f"would write rows of {table.name} in {place}, but the locked rows are in {held},"
         guard.refuse(Refusal(root, (), "a statement", did))
-
-
-def _is_other_model(
-    guard: WriteGuard, table: Any, root: Mapper[Any], held: RowPlace, place: RowPlace
-) -> bool:
-    """Return whether a table of this name in another database belongs to another model."""
-    return held.engine is not place.engine and is_of_other_model(
-        guard.session(), root, table, place.engine
-    )
 
 
 check_statements(_check_of)

@@ -134,8 +134,8 @@ def _blockers(connection: Connection) -> Mapping[int, set[int]] | None:
     assert monitoring is not None  # checked by the caller
     found: dict[int, set[int]] = {}
     try:
-        for wait in monitoring.waits(connection):
-            found.setdefault(wait.waiter, set()).add(wait.blocker)
+        for waiter, blocker, *_ in monitoring.waits(connection):
+            found.setdefault(waiter, set()).add(blocker)
         connection.rollback()  # some servers show one snapshot for a whole transaction
     except DBAPIError:
         with suppress(DBAPIError):

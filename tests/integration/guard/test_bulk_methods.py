@@ -339,4 +339,4 @@ def test_the_lines_of_many_taxes_are_read_by_one_statement(
         selects.append(sum(statement.startswith("SELECT") for statement in sent))
         session.rollback()
         assert held
-    assert selects[0] == selects[1] <= 2
+    assert selects[0] == selects[1] <= 3  # PostgreSQL is asked for the transaction, too

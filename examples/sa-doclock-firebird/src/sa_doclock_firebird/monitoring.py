@@ -13,12 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, text
 
-from sa_doclock.dialects.base import (
-    Identity,
-    LockMonitoring,
-    Wait,
-    elapsed_seconds,
-)
+from sa_doclock.dialects.base import Identity, LockMonitoring
 
 _ID = "sa_doclock_firebird.id"
 # Transactions that hold records of a table, and the statement that waits for one: a wait counts from its
@@ -78,12 +73,12 @@ class FirebirdMonitoring(LockMonitoring):
         found = connection.execute(_HOLDERS_OF_TABLE, {"name": name}).scalars()
         return dict.fromkeys(map(int, found), False)
 
-    def waits(self, connection: Connection) -> Iterable[Wait]:
+    def waits(self, connection: Connection) -> Iterable[Sequence[Any]]:
         """Return statements that wait, or waited and still run, with possible blockers."""
         dialect: Any = connection.dialect
         for waiter, blocker, table, seconds in connection.execute(_WAITS):
             name = dialect.normalize_name(table)
-            yield Wait(int(waiter), int(blocker), name, None, elapsed_seconds(seconds))
+            yield waiter, blocker, name, None, seconds
 
     def connections(self, connection: Connection, ids: Collection[int]) -> Iterable[Sequence[Any]]:
         """Return all connections; none of them is certain to hold a particular row."""
