@@ -10,6 +10,7 @@ import gc
 import linecache
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -41,6 +42,7 @@ from doclock_audit.watched import Watched
 from sa_doclock import LockingSession
 from sa_doclock.testing import Audit, AuditFinding, audit, explore
 from tests.integration.asyncio.drivers import drivers_of, url_for
+from tests.support.actors import PATIENCE
 from tests.support.databases import Database
 
 from . import conftest, models
@@ -820,8 +822,8 @@ def test_a_statement_that_reads_and_inserts_is_a_race_but_on_sqlite(
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Event:
-    """An event that is set once the audit has seen a transaction wait under its line."""
+def charge(monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    """Return once the audit has seen the transaction wait under its line."""
     found = Event()
     note = Watched.note_waiting
 
@@ -833,12 +835,14 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Event:
             found.set()
 
     monkeypatch.setattr(Watched, "note_waiting", note_and_tell)
-    return found
+    return partial(found.wait, PATIENCE)
 
 
 @pytest.mark.databases("sqlite", "postgresql")
-def test_the_line_under_which_a_transaction_waits(engine: Engine, seen: Event) -> None:
-    found = run(_idle_transaction_while_a_card_is_charged, engine, seen.wait, hold_limit=0.02)
+def test_the_line_under_which_a_transaction_waits(
+    engine: Engine, charge: Callable[[], object]
+) -> None:
+    found = run(_idle_transaction_while_a_card_is_charged, engine, charge, hold_limit=0.02)
     (finding,) = found.findings
     assert (finding.code, finding.severity) == ("idle-transaction", "warning")
     assert finding.sites == (f"{__file__}:{line_of('charge()', 1)}",)
@@ -850,24 +854,28 @@ def test_the_line_under_which_a_transaction_waits(engine: Engine, seen: Event) -
 
 
 @pytest.mark.databases("sqlite", "postgresql")
-def test_the_line_under_which_a_transaction_waits_with_a_lock(engine: Engine, seen: Event) -> None:
+def test_the_line_under_which_a_transaction_waits_with_a_lock(
+    engine: Engine, charge: Callable[[], object]
+) -> None:
     with audit(hold_limit=0.02) as found:
-        long_hold_while_a_card_is_charged(engine, seen.wait)
+        long_hold_while_a_card_is_charged(engine, charge)
     (finding,) = (one for one in found.findings if one.code == "long-hold")
     assert finding.sites[1:] == (f"{__file__}:{line_of('charge()')}",)
 
 
 @pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.usefixtures("engine")
-def test_the_line_that_awaits_in_a_transaction(database: Database, seen: Event) -> None:
-    async def charge() -> None:
-        await asyncio.to_thread(seen.wait)  # charge() waits
+def test_the_line_that_awaits_in_a_transaction(
+    database: Database, charge: Callable[[], object]
+) -> None:
+    async def charge_in_a_thread() -> None:
+        await asyncio.to_thread(charge)  # charge() waits
 
     async def pay() -> None:
         asynchronous = create_async_engine(url_for(database, drivers_of(database.column)[0]))
         async with AsyncSession(asynchronous) as session:
             await session.get_one(Order, 1)
-            await charge()
+            await charge_in_a_thread()
         await asynchronous.dispose()
 
     with audit(hold_limit=0.02) as found:
