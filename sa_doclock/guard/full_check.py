@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -149,9 +149,7 @@ class FullCheck:
             by_class[row.state.mapper, row.way].append(row)
         for (mapper, way), of_class in by_class.items():
             for target, table in targets_in(mapper).items():
-                # A new row of the table may create a new header of this target, and no other.
-                is_new = way is Way.INSERT and is_header_target(target)
-                is_new = is_new and not any(targets_extended([target], table, None))
+                is_new = _creates_header(way, target, table)
                 asked = [row for row in of_class if self._is_asked_about(row, target)]
                 for row, by, header in self._headers_in(target, table, asked):
                     if is_new and header is not UNKNOWN:
@@ -179,17 +177,17 @@ class FullCheck:
     ) -> Iterator[tuple[WrittenRow, str, Identity]]:
         """Yield the objects whose rows in the table are of this target, with their headers."""
         asked: dict[Identity, tuple[WrittenRow, str]] = {}
-        key = [*key_of_table(target, table, target.source).values()]
-        columns = [table.columns[name] for name in key_of_table(target, table, target.source)]
+        names = key_of_table(target, table, target.source)
+        key, columns = [*names.values()], [*map(table.columns.__getitem__, names)]
         headers = RowHeaders(target, self._resolver(target.root))
         for row in rows:
             by = _changed_in(row.state, target, table) if row.way is Way.UPDATE else ""
             if by is None:  # the row is in another table
                 continue
-            owner, written = None, self.written and row.way is not Way.DELETE
-            if target.mapper is None:  # the object of an association may name the owner itself
-                own = [table.columns[name] for name in target.read]
-                owner = _values(row.state, own, written=written)
+            written = self.written and row.way is not Way.DELETE
+            # The object of an association may name the owner itself.
+            own = map(table.columns.__getitem__, target.read if target.mapper is None else ())
+            owner = _values(row.state, own, written=written)
             identity = _values(row.state, columns, written=written)
             if owner is not None:
                 yield from ((row, by, header) for header in headers.of_stored(owner))
@@ -197,8 +195,17 @@ class FullCheck:
                 yield row, by, UNKNOWN
             else:
                 asked[identity] = row, by
+        yield from self._stored_headers(headers, key, asked)
+
+    def _stored_headers(
+        self,
+        headers: RowHeaders,
+        key: Sequence[Any],
+        asked: Mapping[Identity, tuple[WrittenRow, str]],
+    ) -> Iterator[tuple[WrittenRow, str, Identity]]:
+        binds = headers.target.bind_arguments
         for question in headers.select(key, [*asked]):
-            for found in ask(self.session, question, bind_arguments=target.bind_arguments):
+            for found in ask(self.session, question, bind_arguments=binds):
                 identity, read = tuple(found[: len(key)]), tuple(found[len(key) :])
                 # One row may have an equal key in another spelling.
                 of_row = asked.get(identity) or next(iter(asked.values()))
@@ -250,6 +257,12 @@ class FullCheck:
             return None
         held = self.refusals.may_write((rules.entity, state.identity or ()))
         return (rules.entity, key) if held else None
+
+
+def _creates_header(way: Way, target: Target, table: Any) -> bool:
+    """Return whether a row of the table may create a new header of this target, and no other."""
+    is_new = way is Way.INSERT and is_header_target(target)
+    return is_new and not any(targets_extended([target], table, None))
 
 
 def document_of_header(state: InstanceState[Any]) -> DocumentKey | None:
