@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from ..keys import DocumentKey, Identity, document_label, public_key
 from ..sqlalchemy_internals import modified_states, new_states
 from .refusals import Refusal, Refusals
 from .rules import WriteRules, is_told, names_of_parts, rules_for, targets_in
-from .targets import Target, Way, is_header_target, is_plain, targets_extended
+from .targets import Target, Way, creates_header, is_plain
 from .touched import RowHeaders, key_of_table
 
 
@@ -149,8 +149,8 @@ class FullCheck:
             by_class[row.state.mapper, row.way].append(row)
         for (mapper, way), of_class in by_class.items():
             for target, table in targets_in(mapper).items():
-                is_new = _creates_header(way, target, table)
-                asked = [row for row in of_class if self._is_asked_about(row, target)]
+                is_new = way is Way.INSERT and creates_header(target, table)
+                asked = filter(partial(self._is_asked_about, target), of_class)
                 for row, by, header in self._headers_in(target, table, asked):
                     if is_new and header is not UNKNOWN:
                         self.refusals.add_inserted((target.root.class_, header))
@@ -160,7 +160,7 @@ class FullCheck:
                     ):
                         yield row.refusal(target.root, header, by)
 
-    def _is_asked_about(self, row: WrittenRow, target: Target) -> bool:
+    def _is_asked_about(self, target: Target, row: WrittenRow) -> bool:
         """Return whether the object may be a row of the target without showing it."""
         mapper, changed = (
             row.state.mapper,
@@ -257,12 +257,6 @@ class FullCheck:
             return None
         held = self.refusals.may_write((rules.entity, state.identity or ()))
         return (rules.entity, key) if held else None
-
-
-def _creates_header(way: Way, target: Target, table: Any) -> bool:
-    """Return whether a row of the table may create a new header of this target, and no other."""
-    is_new = way is Way.INSERT and is_header_target(target)
-    return is_new and not any(targets_extended([target], table, None))
 
 
 def document_of_header(state: InstanceState[Any]) -> DocumentKey | None:

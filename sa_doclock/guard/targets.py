@@ -390,7 +390,7 @@ def _targets_of_new_rows(found: Iterable[Target], write: Write) -> Iterator[Targ
             yield target
         else:
             yield from _stored_apart(target, target.mapper, write)
-    yield from targets_extended(found, write.table, write.mapper)
+    yield from _targets_extended(found, write.table, write.mapper)
 
 
 def _stored_apart(target: Target, mapper: Mapper[Any], write: Write) -> Iterator[Target]:
@@ -424,7 +424,7 @@ def _inserts_all(mapper: Mapper[Any], named: Mapper[Any] | None) -> bool:
     return named is not None and named.isa(root_of(mapper))
 
 
-def targets_extended(
+def _targets_extended(
     found: Iterable[Target], table: Any, named: Mapper[Any] | None
 ) -> Iterator[Target]:
     """Yield the targets whose rows gain a row by an INSERT into a subclass's table.
@@ -438,6 +438,11 @@ def targets_extended(
                 first = target.mapper
                 if first is not None and mapper.isa(first) and table not in first.tables:
                     yield target._replace(extended=True, named=named or mapper)
+
+
+def creates_header(target: Target, table: Any) -> bool:
+    """Return whether a new row of the table may create a header of the target, and no other row."""
+    return is_header_target(target) and not any(_targets_extended([target], table, None))
 
 
 def _targets_of_new_kinds(found: Sequence[Target], write: Write) -> Iterator[Target]:
