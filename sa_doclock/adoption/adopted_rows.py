@@ -41,8 +41,8 @@ from ..core.transaction import (
     make_plan,
     open_for_lock,
 )
-from ..dialects import NO_TEXT, has_hints, locking_read_is_latest
-from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads
+from ..dialects import NO_TEXT, check_support, has_hints, locking_read_is_latest
+from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads, lock_in_select
 from ..errors import DocLockError, UnsavedChanges, WrongIsolation
 from ..keys import DocumentKey, Identity, document_label, public_key
 from ..options import LockOptions, is_row_lock
@@ -177,7 +177,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     ) -> tuple[TransactionConnection, LockPlan]:
         """Put the lock into the statement, or else into the transaction, whose level stays unchanged."""
         lock = request.lock
-        row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
+        row_lock = lock_in_select(strategy.statements, lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
             return self._take_in_transaction(bind, strategy)
         self._waits = True
@@ -316,15 +316,18 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return self._run(self._statement, **arguments)
 
     def expire_unread(self, locks: CompiledLocks) -> None:
-        """Expire the session's objects of rows that the statement locks and does not return.
+        """Expire the session's objects of rows that a statement locks and does not return.
 
-        :param locks: its locks; a streamed statement has returned nothing yet.
+        :param locks: of the SELECT itself, which may be streamed and have returned nothing yet, or of
+            a loader that repeats it.
         """
         if _is_streamed(self._options):
-            self.unreadable = expire_unread(self.context, roots_unread(locks.tables))
+            roots = roots_unread(locks.tables)
         else:
-            self.unread = roots_unread(locks.unread, self._adopted.roots)
-            self.unreadable = expire_unread(self.context, self.unread)
+            roots = roots_unread(locks.unread, self._adopted.roots)
+            self.unread = {*self.unread, *roots}
+        for part, owners in expire_unread(self.context, roots).items():
+            self.unreadable.setdefault(part, []).extend(owners)
 
     def before_flush(self) -> None:
         """See :class:`LockTarget`: a flush writes the session's own values."""
@@ -501,7 +504,7 @@ def _locking(
         select = select.add_columns(*beside.columns)
     else:
         return statement, 0
-    strategy.check_support(lock)
+    check_support(strategy, lock)
     locking: Statement = with_inner_select(statement, select)
     # from_statement() returns the columns that its class reads.
     return locking, len(beside.columns) if select is locking else 0

@@ -13,11 +13,12 @@ from sqlalchemy.engine import Compiled
 from sqlalchemy.sql.visitors import ExternallyTraversible
 
 from ..core.documents import from_clauses_within, may_read_rows
+from ..core.same_tables import folded_name
 from ..dialects.base import LockStatements
 from ..options import LockOptions, base_of
 from ..sqlalchemy_internals import for_update_clause, hints_of, rows_of_values
 from .for_update import LockedFroms, inner_select, is_key_share, lock_of_for_update, locked_froms
-from .locked_headers import TableName, froms_returned, name_of_table
+from .locked_headers import froms_returned
 
 _QUERIES: Final = (Select, CompoundSelect)
 _Query = Select[Any] | CompoundSelect[Any]
@@ -60,8 +61,8 @@ class CompiledLocks(NamedTuple):
     within: tuple[CompiledLock, ...]
     reads_more: bool = False
     writes: bool = False
-    unread: frozenset[TableName] = frozenset()
-    tables: frozenset[TableName] = frozenset()
+    unread: frozenset[str] = frozenset()
+    tables: frozenset[str] = frozenset()
 
     @property
     def all(self) -> tuple[CompiledLock, ...]:
@@ -115,11 +116,11 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     )
 
 
-def _tables_of(locks: Iterable[CompiledLock], read: Collection[Any] = ()) -> Iterator[TableName]:
+def _tables_of(locks: Iterable[CompiledLock], read: Collection[Any] = ()) -> Iterator[str]:
     """Yield the names of the tables that these lock, except these FROM clauses."""
     for froms in chain.from_iterable(lock.froms for lock in locks if not lock.key_share):
         unread = froms._replace(tables=tuple(named for named in froms.tables if named not in read))
-        yield from map(name_of_table, unread.tables_below(froms.subqueries))
+        yield from map(folded_name, unread.tables_below(froms.subqueries))
 
 
 def _reads_more(

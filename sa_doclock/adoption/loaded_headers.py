@@ -33,6 +33,7 @@ class _Loaded(NamedTuple):
     instance: Any  # keeps it from being freed
     values: dict[str, Any]
     pending: dict[str, _Pending]
+    related: dict[str, Any]
 
 
 class LoadedHeaders:
@@ -86,7 +87,10 @@ class LoadedHeaders:
         values = {name: loaded[name] for name in columns - pending.keys()}
         # Expired, not removed: a listener that reads it now loads it.
         self._session.expire(instance, columns)
-        self._expired.append(_Loaded(state, instance, values, pending))
+        # Removed, as populate_existing does: expire() would invalidate a collection.
+        unchanged = _related(state.mapper) & loaded.keys() - changed.keys()
+        related = {name: loaded.pop(name) for name in unchanged}
+        self._expired.append(_Loaded(state, instance, values, pending, related))
 
     def before_flush(self) -> None:
         """Restore the attributes of all objects before a listener's flush."""
@@ -101,6 +105,8 @@ class LoadedHeaders:
             if not expired.state.expired:
                 for name in expired.values.keys() - expired.state.dict.keys():
                     set_committed_value(expired.instance, name, expired.values[name])
+                for name in expired.related.keys() - expired.state.dict.keys():
+                    expired.state.dict[name] = expired.related[name]
             for name, pending in expired.pending.items():
                 _set_pending(expired, name, pending)
         self._expired = []
@@ -174,9 +180,9 @@ def may_overwrite(session: Session) -> bool:
 
 
 def expire_unchanged(session: Session, state: InstanceState[Any]) -> None:
-    """Expire the loaded attributes of its row, except pending changes."""
-    columns = _columns_read_again(state.mapper) & state.dict.keys()
-    unchanged = columns - state.committed_state.keys()
+    """Expire the loaded attributes of its row, and the objects to which it refers, except pending changes."""
+    names = _columns_read_again(state.mapper) | _related(state.mapper)
+    unchanged = names & state.dict.keys() - state.committed_state.keys()
     if unchanged:
         session.expire(state.obj(), unchanged)
 
@@ -186,6 +192,14 @@ def _columns_read_again(mapper: Mapper[Any]) -> frozenset[str]:
     """Return the column attributes, except those of the key."""
     key = {mapper.get_property_by_column(column).key for column in mapper.primary_key}
     return frozenset(mapper.column_attrs.keys()) - key
+
+
+@mapper_cache
+def _related(mapper: Mapper[Any]) -> frozenset[str]:
+    """Return the relationships that are no parts: a customer, whose key another session may have changed."""
+    role = role_of(root_of(mapper), mapper)
+    parts = frozenset() if role is None else {part.name for part in role.raising} | role.collections
+    return frozenset(mapper.relationships.keys()) - parts
 
 
 def _set_pending(expired: _Loaded, name: str, pending: _Pending) -> None:

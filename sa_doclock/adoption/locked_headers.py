@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain, product
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -54,8 +54,6 @@ _BY_INDEX: Final = (
 )
 
 Statement = Select[Any] | FromStatement[Any]
-TableName = tuple[str | None, str]
-"""The schema and the name of a table; None: the default schema, which may have a name too."""
 _Unread = tuple[Mapper[Any], bool, Iterable[Any]]
 """A root; whether objects or keys are read; and the unread columns of its table."""
 
@@ -450,22 +448,18 @@ def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
     return tuple(found)
 
 
-def name_of_table(table: Any) -> TableName:
-    """Return the schema and the lower-case name of a table."""
-    return getattr(table, "schema", None), folded_name(table)
-
-
 @mapper_cache
-def roots_with_tables(names: frozenset[TableName]) -> tuple[Mapper[Any], ...]:
-    """Return the roots of the classes that may have columns in tables with these names."""
-    mapped = {mapper: {*map(name_of_table, mapper.tables)} for mapper in all_mappers()}
-    found = (
+def roots_with_tables(names: frozenset[str]) -> tuple[Mapper[Any], ...]:
+    """Return the roots of the classes that may have columns in tables with these names.
+
+    Declared documents come first: they alone know which of their parts no access loads.
+    """
+    found = {
         root_of(mapper)
-        for mapper, tables in mapped.items()
-        for (schema, name), (other, named) in product(tables, names)
-        if name == named and (None in (schema, other) or schema == other)
-    )
-    return tuple(dict.fromkeys(found))
+        for mapper in all_mappers()
+        if not names.isdisjoint(map(folded_name, mapper.tables))
+    }
+    return tuple(sorted(found, key=frozenset(declared_roots()).__contains__, reverse=True))
 
 
 def _whole(

@@ -19,11 +19,11 @@ from ..keys import document_label, public_key
 from ..sqlalchemy_internals import modified_states
 from .changed_rows import CHANGED, changed_rows, is_held
 from .loaded_headers import expire_unchanged, may_overwrite
-from .locked_headers import TableName, roots_with_tables
+from .locked_headers import roots_with_tables
 
 
 def roots_unread(
-    names: frozenset[TableName], read: Collection[Mapper[Any]] = ()
+    names: frozenset[str], read: Collection[Mapper[Any]] = ()
 ) -> Collection[Mapper[Any]]:
     """Return the roots of the classes of these tables, except parts of others, which follow their owners.
 
@@ -60,7 +60,7 @@ def expire_unread(context: LockContext, roots: Iterable[Mapper[Any]]) -> Unreada
 
 
 def expire_at(
-    context: LockContext, connection: TransactionConnection, names: frozenset[TableName]
+    context: LockContext, connection: TransactionConnection, names: frozenset[str]
 ) -> None:
     """Do the same for a statement that is about to be sent; compare pending changes under its locks.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from itertools import chain
+from itertools import chain, product
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -47,8 +47,8 @@ class DocumentTable(NamedTuple):
 def document_tables() -> Mapping[Any, DocumentTable]:
     """Return the tables that have rows of documents: the one registry of them."""
     found: defaultdict[Any, DocumentTable] = defaultdict(lambda: DocumentTable({}, {}, []))
-    for root in declared_roots():
-        parts = parts_of(root)
+    declared = [(root, parts_of(root)) for root in declared_roots()]  # first: a wrong one raises
+    for root, parts in declared:
         for member in (root, *(part.detail for part in parts)):
             lines = (
                 reversed([*descendant.iterate_to_root()])
@@ -103,12 +103,11 @@ def mapped_table(table: Any) -> Any:
 
 
 def may_be_same(table: Any, other: Any) -> bool:
-    """Return whether two Table objects may have one name, if None also stands for its schema's name."""
-    if not (isinstance(table, TableClause) and isinstance(other, TableClause)):
-        return False
-    schemas = [getattr(each, "schema", None) for each in (table, other)]
-    same = table.name == other.name or folded_name(table) == folded_name(other)
-    return same and (None in schemas or schemas[0] == schemas[1])
+    """Return whether two Table objects have one name, in schemas that a ``schema_translate_map`` may
+    make one.
+    """
+    clauses = isinstance(table, TableClause) and isinstance(other, TableClause)
+    return clauses and folded_name(table) == folded_name(other)
 
 
 def folded_name(table: Any) -> str:
@@ -184,19 +183,21 @@ def is_elsewhere(
 @mapper_cache
 def classes_of_other_objects(root: Mapper[Any]) -> frozenset[Mapper[Any]]:
     """Return the classes that may map the tables of these documents by other Table objects."""
-    members = (root, *(part.detail for part in parts_of(root)))
-    mappers = chain.from_iterable(member.self_and_descendants for member in members)
-    tables = set(chain.from_iterable(mapper.tables for mapper in mappers))
+    tables = _tables_of(root)
     names = {*map(folded_name, tables)}
     return frozenset(
         mapper
         for mapper in all_mappers()
         if tables.isdisjoint(mapper.tables)
-        and any(
-            folded_name(table) in names and any(may_be_same(table, own) for own in tables)
-            for table in mapper.tables
-        )
+        and any(folded_name(table) in names for table in mapper.tables)
     )
+
+
+@mapper_cache
+def _tables_of(root: Mapper[Any]) -> frozenset[Any]:
+    members = (root, *(part.detail for part in parts_of(root)))
+    mappers = chain.from_iterable(member.self_and_descendants for member in members)
+    return frozenset(chain.from_iterable(mapper.tables for mapper in mappers))
 
 
 @mapper_cache
@@ -226,10 +227,18 @@ def _attributes_named(
     return tuple(mapper.get_property_by_column(column).key for column in named)
 
 
-def is_in_one_database(session: Session, root: Mapper[Any], mapper: Mapper[Any]) -> bool:
-    """Return whether the session has the rows of both classes in one database."""
-    engine = _engine_of(session, mapper)
-    return engine is not None and not is_of_another_engine(session, root, engine)
+def may_share_rows(session: Session, root: Mapper[Any], mapper: Mapper[Any]) -> bool:
+    """Return whether a class may map the tables of these documents in the session's database."""
+    bind = _bind_of(session, mapper)
+    if bind is None or is_of_another_engine(session, root, bind.engine):
+        return False
+    options = bind.get_execution_options()
+    return any(
+        None in (schemas := {translated_schema(table, options), translated_schema(other, options)})
+        or len(schemas) == 1
+        for table, other in product(_tables_of(root), mapper.tables)
+        if may_be_same(table, other)
+    )
 
 
 def is_another_table(
@@ -296,8 +305,13 @@ def is_of_other_model(session: Session, root: Mapper[Any], table: Any, engine: E
 
 
 def _engine_of(session: Session, root: Mapper[Any]) -> Engine | None:
+    bind = _bind_of(session, root)
+    return None if bind is None else bind.engine
+
+
+def _bind_of(session: Session, root: Mapper[Any]) -> Engine | Connection | None:
     try:
-        return session.get_bind(root, clause=update(root.class_)).engine
+        return session.get_bind(root, clause=update(root.class_))
     except UnboundExecutionError:
         return None
 

@@ -30,7 +30,7 @@ from ..documents import (
     state_in_session,
 )
 from ..ledger import Ledger, ledger_of
-from ..same_tables import classes_of_other_objects, is_in_one_database
+from ..same_tables import classes_of_other_objects, may_share_rows
 from .class_roles import Role, role_of
 
 Unreadable = dict[Part, list[Any]]
@@ -101,7 +101,7 @@ class DocumentIndex:
             self._forget_freed()
 
     def _add_other(self, state: InstanceState[Any]) -> None:
-        if state.key is not None and is_in_one_database(self._session(), self._root, state.mapper):
+        if state.key is not None and may_share_rows(self._session(), self._root, state.mapper):
             self._others.add(state)
 
     def pending_others(self) -> States:

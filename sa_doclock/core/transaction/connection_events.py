@@ -19,7 +19,7 @@ from sqlalchemy.orm import FromStatement
 
 from ...dialects import SavepointMarks
 from ...dialects.base import EveryError
-from ...sqlalchemy_internals import savepoint_on
+from ...sqlalchemy_internals import is_flushing, savepoint_on
 from .context import LockContext
 from .lock_transaction import LockTransaction
 from .transaction_connection import Mark, TransactionConnection
@@ -103,7 +103,7 @@ def watch_connection(context: LockContext, connection: Connection) -> None:
         watch(context, found)
     if found.level is not None:  # COMMIT on the driver, which changes the level, goes unseen too
         context.connections.note_foreign()
-    if context.ledger.counts_on_transaction(found.known):
+    if context.calls.current is not None or context.ledger.counts_on_transaction(found.known):
         found.before_foreign()  # a raw driver cursor goes unseen
 
 
@@ -148,9 +148,14 @@ class ConnectionEvents:
     ) -> None:
         """Mark the transaction before a foreign statement."""
         found, locks = self._found(), self._context()
-        if found is None or locks is None or runs_built(context):
+        if found is None or locks is None:
             return
         transaction, joined = found
+        if runs_built(context):
+            # A listener of the flush may have ended the transaction after its check.
+            if (transaction.lost or joined.in_doubt) and is_flushing(locks.session()):
+                transaction.refuse_write()
+            return
         if joined.prepared:
             return
         counts = transaction.ledger.counts_on_transaction(joined.known)
@@ -169,11 +174,11 @@ class ConnectionEvents:
     ) -> None:
         """Forget the locks that a rollback releases, before an interruption can hide its answer."""
         known = joined.known
-        marks = None if known is None else known.marks
-        # A mark that is a savepoint would be released with it.
-        if joined.has_ended(ask=isinstance(marks, SavepointMarks)):
-            transaction.note_ended(joined.connection, "lost")
         if verb.upper().startswith(("SAVE", "RELEASE")):
+            # Releasing an older savepoint would end a mark.
+            asks = joined.in_doubt and _has_savepoint_marks(joined)
+            if joined.has_ended(ask=False) or (asks and joined.transaction_has_changed()):
+                transaction.note_ended(joined.connection, "lost")
             return
         mark = dict(joined.savepoints).get(name) or self._mark_of_session(transaction, joined, name)
         if mark is not None:
@@ -236,6 +241,7 @@ class ConnectionEvents:
         if name not in names:
             mark = self._mark_of_session(transaction, joined, name)
             if verb.upper().startswith("ROLLBACK") and mark is not None:
+                _note_rolled_back(joined)
                 joined.keep_savepoints(0)  # they were all set inside
                 transaction.roll_back_connection(mark, names)
                 return True
@@ -248,6 +254,7 @@ class ConnectionEvents:
             joined.keep_savepoints(position)
         else:
             # It remains, and can be rolled back to again.
+            _note_rolled_back(joined)
             joined.keep_savepoints(position + 1)
             transaction.roll_back_connection(mark, names[position:])
         return True
@@ -284,3 +291,13 @@ class ConnectionEvents:
         transaction = self._transaction()
         if transaction is not None and not transaction.connections.commits_now():
             transaction.note_ended(connection, "committed")
+
+
+def _has_savepoint_marks(joined: TransactionConnection) -> bool:
+    return joined.known is not None and isinstance(joined.known.marks, SavepointMarks)
+
+
+def _note_rolled_back(joined: TransactionConnection) -> None:
+    """Record a rollback to a known savepoint, which ended a later mark: it is the same transaction."""
+    if _has_savepoint_marks(joined):
+        joined.mark, joined.in_doubt = None, False

@@ -31,16 +31,15 @@ from ..base import (
     Reach,
     ServerClock,
     TransactionLifecycle,
-    TransactionMarks,
     TransactionStatus,
     note_default_level,
 )
 from ..compatible_servers import find_server
 from ..connection import ask_driver, asked_here, socket_descriptor
-from ..driver_frames import raised_within
-from ..error_codes import code_of
+from ..error_codes import code_of, raised_within
 from ..names import quoted_name, schema_of
 from ..table_answers import kept_answer
+from ..transactions import SavepointMarks
 from .commit_outcome import PostgreSQLCommitOutcomes
 from .errors import PostgreSQLErrors
 from .limits import HAS_TRANSACTION_TIMEOUT as HAS_TRANSACTION_TIMEOUT
@@ -56,11 +55,11 @@ _IDLE, _ACTIVE, _IN_ERROR = 0, 1, 3
 # errors of its socket, and of unreadable answers, unwrapped.
 _STATEMENT = frozenset({"execute_simple", "execute_unnamed", "execute_named"})
 _ABORTED = "25P02"  # in_failed_sql_transaction
-# A row lock has assigned an id already; a named lock has not.  A standby cannot assign one.
-_TRANSACTION_ID = (
-    "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.now()::pg_catalog.text "
-    "ELSE pg_catalog.txid_current()::pg_catalog.text END"
-)
+# "If is_local is true, the new value will only apply during the current transaction", and a rollback
+# to a savepoint takes it back:
+# https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADMIN-SET
+_SET_MARK = "SELECT pg_catalog.set_config('sa_doclock.mark', '{}', true)"
+_MARK = "SELECT pg_catalog.current_setting('sa_doclock.mark', true)"
 
 # The existing schemas, in order: the table may be in the second one.  pg_temp comes and goes.
 _SEARCH_PATH = "SELECT pg_catalog.array_to_string(pg_catalog.current_schemas(false), ', ')"
@@ -80,7 +79,6 @@ _HIDDEN = (
 class PostgreSQLIsolation(IsolationLevels):
     levels = {
         LockOptions.ForUpdate: (READ_COMMITTED,),
-        LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
     # "a transaction takes its snapshot as of the start of the first non-transaction-control
@@ -148,17 +146,20 @@ class PostgreSQLLifecycle(TransactionLifecycle):
         return super().descriptor(driver_connection) if private is None else private
 
 
-class PostgreSQLMarks(TransactionMarks):
-    """The ids of transactions."""
+class PostgreSQLMarks(SavepointMarks):
+    """Settings of the transaction: a savepoint would cost the server a subtransaction."""
 
     schema_setter = "set_config"  # SELECT set_config('search_path', ...)
 
-    def mark_transaction(self, connection: Connection) -> object:
-        return _transaction_id(connection)
+    def __init__(self) -> None:
+        """There is no savepoint that can be missing."""
 
-    def has_mark(self, connection: Connection, mark: object) -> bool:
-        found = _transaction_id(connection)
-        return found is UNMARKED or found == mark  # an aborted transaction cannot change anything
+    def set_mark(self, connection: Connection, name: str) -> bool:
+        return _answer(connection, _SET_MARK.format(name)) is not UNMARKED
+
+    def take_mark(self, connection: Connection, name: str) -> bool:
+        found = _answer(connection, _MARK)
+        return found is UNMARKED or found == name  # an aborted transaction cannot change anything
 
     def current_schema(self, connection: Connection) -> str | None:
         if PostgreSQLLocks.status.is_aborted(connection):
@@ -194,8 +195,7 @@ class PostgreSQLLocks(LockStrategy):
         psycopg: Any = dialect.loaded_dbapi if dialect.driver == "psycopg" else None
         if psycopg is not None and psycopg.Pipeline.is_supported():
             # These import psycopg.
-            from .deferred_writes import PsycopgPipeline  # noqa: PLC0415
-            from .pipelined_hold_limit import PipelinedHoldLimit  # noqa: PLC0415
+            from .deferred_writes import PipelinedHoldLimit, PsycopgPipeline  # noqa: PLC0415
             from .pipelined_lock import PipelinedWaits  # noqa: PLC0415
 
             self._pipeline = PsycopgPipeline
@@ -275,15 +275,15 @@ def _rolled_back(connection: Connection) -> Iterator[None]:
                 connection.connection.rollback()
 
 
-def _transaction_id(connection: Connection) -> object:
-    """Return the id of the transaction, which may be assigned here; UNMARKED: it is aborted."""
+def _answer(connection: Connection, question: str) -> object:
+    """Return the server's answer; UNMARKED: the transaction is aborted."""
     if PostgreSQLLocks.status.is_aborted(connection):
         return UNMARKED  # a later successful statement proves that it or its savepoint ended
     try:
         # By SQLAlchemy: if the server has ended the transaction, only this answer says why.
-        mark: object = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
+        answer: object = connection.exec_driver_sql(question).scalar_one()
     except DBAPIError as error:
         if code_of(PostgreSQLLocks.errors, error) != _ABORTED:
             raise
         return UNMARKED
-    return mark
+    return answer

@@ -18,6 +18,7 @@ from sqlalchemy.orm import (
     registry,
     relationship,
     selectinload,
+    subqueryload,
 )
 
 from lab.running.kept import KeptTables
@@ -41,6 +42,14 @@ class Doc(Base):
     status: Mapped[str] = mapped_column(sa.String(20))
     data: Mapped[Any] = mapped_column(MutableDict.as_mutable(sa.JSON()))
     notes: Mapped[list[Note]] = relationship(lazy="raise", order_by="Note.id")
+    old: Mapped[list[Note]] = relationship(
+        viewonly=True,
+        primaryjoin="and_(Doc.a == Note.a, Doc.b == Note.b, Note.text == 'old')",
+    )
+    new: Mapped[list[Note]] = relationship(
+        viewonly=True,
+        primaryjoin="and_(Doc.a == Note.a, Doc.b == Note.b, Note.text == 'new')",
+    )
 
 
 class Note(Base):
@@ -71,6 +80,7 @@ class SecondNote(Other):
 STATEMENT = sa.select(Doc).where(Doc.a == 1).with_for_update()
 DOCS: Any = Doc.__table__
 KEYS = sa.select(DOCS.c.b, DOCS.c.a.label("first")).where(DOCS.c.a == 1).with_for_update()
+NO_KEYS = sa.select(DOCS.c.total).where(DOCS.c.a == 1).with_for_update()
 Change = Callable[..., None]
 
 
@@ -130,6 +140,25 @@ def test_a_partial_refresh_leaves_no_old_value(session: LockingSession, change: 
 
 
 @pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.parametrize("pending", [False, True], ids=["nothing pending", "something pending"])
+@pytest.mark.parametrize("statement", [STATEMENT, NO_KEYS], ids=["object", "no key"])
+def test_a_relationship_that_is_no_part_is_read_again(
+    session: LockingSession, change: Change, statement: Any, *, pending: bool
+) -> None:
+    doc, other = session.get_one(Doc, (1, 2)), session.get_one(Doc, (2, 1))
+    before, kept = doc.old, other.old
+    assert (len(before), len(kept)) == (1, 0)
+    session.commit()
+    change()
+    if pending:
+        doc.status = "mine"
+    with session.no_autoflush:
+        session.execute(statement).all()
+        assert doc.old == []
+        assert other.old == kept == []
+
+
+@pytest.mark.not_databases("sqlite-journal")
 def test_the_second_try_is_refused_like_the_first(session: LockingSession, change: Change) -> None:
     doc = session.get_one(Doc, (1, 2))
     session.commit()
@@ -170,6 +199,18 @@ def test_parts_that_raise_are_read_again(
     assert doc.total == 5
     assert [note.text for note in doc.notes] == ["changed"]
     assert notes == doc.notes
+
+
+@pytest.mark.not_databases("sqlite-journal")
+def test_parts_that_raise_are_read_again_beside_loaders_that_repeat_the_lock(
+    session: LockingSession, change: Change
+) -> None:
+    doc = session.get_one(Doc, (1, 2), options=[selectinload(Doc.notes)])
+    session.commit()
+    change(total=5)
+    loading = subqueryload(Doc.old), subqueryload(Doc.new)
+    session.scalars(STATEMENT.options(*loading)).all()
+    assert [note.text for note in doc.notes] == ["changed"]
 
 
 TAKES: dict[str, Callable[[LockingSession], Any]] = {

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from sa_doclock import LockingSession, UnsavedChanges
+from sa_doclock import LockingSession, UnsavedChanges, document
 from tests.integration.guard.models import Line, Order, order_tag
 from tests.integration.guard.steps import hold, refused, writes_sent
 
@@ -415,3 +416,53 @@ def test_a_lock_refuses_what_was_changed_before_it(session: Session, classes: Cl
     line.order_id += 1
     with session.no_autoflush, pytest.raises(UnsavedChanges, match="OtherLine"):
         hold(session, Order, 1)
+
+
+def test_a_schema_is_the_one_to_which_the_map_leads(engine: sa.Engine) -> None:
+    """The document is mapped in a symbolic schema, and another Table names the real one."""
+
+    class Base(DeclarativeBase):
+        metadata = sa.MetaData(schema="per_tenant")
+
+    @document
+    class Bill(Base):
+        __tablename__ = "gd_bill"
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        total: Mapped[int]
+
+    class OtherBill(DeclarativeBase):
+        """Mapped in the real schema by another registry."""
+
+        __abstract__ = True
+
+    with engine.connect() as connection:
+        schema = connection.dialect.default_schema_name
+    here = engine.execution_options(schema_translate_map={"per_tenant": schema})
+    Base.metadata.create_all(here)
+    bills = Base.metadata.tables["per_tenant.gd_bill"].to_metadata(
+        sa.MetaData(), schema=str(schema)
+    )
+    other: Any = type("RealBill", (OtherBill,), {"__table__": bills})
+    elsewhere = bills.to_metadata(sa.MetaData(), schema="elsewhere")
+    try:
+        with LockingSession(here, expire_on_commit=False) as session:
+            session.add(bill := Bill(id=1, total=1))
+            session.commit()
+            for table in bills, light(bills, str(schema)):
+                with refused(session, Bill, 1):
+                    session.execute(sa.update(table).where(table.c.id == 1).values(total=2))
+            with refused(session, Bill, 1, sent_first=True):
+                changed(session, other, 1, total=2)
+            session.rollback()
+            with here.begin() as connection:
+                connection.execute(sa.update(bills).values(total=7))
+            seen = session.get_one(other, 1)
+            session.execute(sa.select(bills.c.id).with_for_update()).one()
+            assert (bill.total, seen.total) == (7, 7)
+            session.execute(sa.update(bills).where(bills.c.id == 1).values(total=8))
+            with pytest.raises(DBAPIError):  # the database has no such schema
+                session.execute(sa.update(elsewhere).values(total=2))
+    finally:
+        Base.metadata.drop_all(here)
+        OtherBill.registry.dispose()
+        Base.registry.dispose()

@@ -112,6 +112,8 @@ def test_an_abort_that_was_undone_is_none_of_another_database(
             connection.exec_driver_sql("SELECT 1 / 0")
         driver: Any = connection.connection.driver_connection
         driver.execute("ROLLBACK TO SAVEPOINT mine")  # only the driver knows of it
+        assert not session.held_locks
+        session.get_one_entity(Order, 1, ForUpdate)
         session.commit()  # SQLite's drivers report no abort: there is none
     with other.connect() as connection:
         assert connection.scalar(sa.select(Customer.name).where(Customer.id == 77)) == "saved"
