@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from ..keys import DocumentKey, Identity, document_label, public_key
 from ..sqlalchemy_internals import modified_states, new_states
 from .refusals import Refusal, Refusals
 from .rules import WriteRules, is_told, names_of_parts, rules_for, targets_in
-from .targets import Target, Way, is_header_target, is_plain, targets_extended
+from .targets import Target, Way, creates_header, is_plain
 from .touched import RowHeaders, key_of_table
 
 
@@ -149,10 +149,8 @@ class FullCheck:
             by_class[row.state.mapper, row.way].append(row)
         for (mapper, way), of_class in by_class.items():
             for target, table in targets_in(mapper).items():
-                # A new row of the table may create a new header of this target, and no other.
-                is_new = way is Way.INSERT and is_header_target(target)
-                is_new = is_new and not any(targets_extended([target], table, None))
-                asked = [row for row in of_class if self._is_asked_about(row, target)]
+                is_new = way is Way.INSERT and creates_header(target, table)
+                asked = filter(partial(self._is_asked_about, target), of_class)
                 for row, by, header in self._headers_in(target, table, asked):
                     if is_new and header is not UNKNOWN:
                         self.refusals.add_inserted((target.root.class_, header))
@@ -162,7 +160,7 @@ class FullCheck:
                     ):
                         yield row.refusal(target.root, header, by)
 
-    def _is_asked_about(self, row: WrittenRow, target: Target) -> bool:
+    def _is_asked_about(self, target: Target, row: WrittenRow) -> bool:
         """Return whether the object may be a row of the target without showing it."""
         mapper, changed = (
             row.state.mapper,
@@ -179,17 +177,17 @@ class FullCheck:
     ) -> Iterator[tuple[WrittenRow, str, Identity]]:
         """Yield the objects whose rows in the table are of this target, with their headers."""
         asked: dict[Identity, tuple[WrittenRow, str]] = {}
-        key = [*key_of_table(target, table, target.source).values()]
-        columns = [table.columns[name] for name in key_of_table(target, table, target.source)]
+        names = key_of_table(target, table, target.source)
+        key, columns = [*names.values()], [*map(table.columns.__getitem__, names)]
         headers = RowHeaders(target, self._resolver(target.root))
         for row in rows:
             by = _changed_in(row.state, target, table) if row.way is Way.UPDATE else ""
             if by is None:  # the row is in another table
                 continue
-            owner, written = None, self.written and row.way is not Way.DELETE
-            if target.mapper is None:  # the object of an association may name the owner itself
-                own = [table.columns[name] for name in target.read]
-                owner = _values(row.state, own, written=written)
+            written = self.written and row.way is not Way.DELETE
+            # The object of an association may name the owner itself.
+            own = map(table.columns.__getitem__, target.read if target.mapper is None else ())
+            owner = _values(row.state, own, written=written)
             identity = _values(row.state, columns, written=written)
             if owner is not None:
                 yield from ((row, by, header) for header in headers.of_stored(owner))
@@ -197,8 +195,17 @@ class FullCheck:
                 yield row, by, UNKNOWN
             else:
                 asked[identity] = row, by
+        yield from self._stored_headers(headers, key, asked)
+
+    def _stored_headers(
+        self,
+        headers: RowHeaders,
+        key: Sequence[Any],
+        asked: Mapping[Identity, tuple[WrittenRow, str]],
+    ) -> Iterator[tuple[WrittenRow, str, Identity]]:
+        binds = headers.target.bind_arguments
         for question in headers.select(key, [*asked]):
-            for found in ask(self.session, question, bind_arguments=target.bind_arguments):
+            for found in ask(self.session, question, bind_arguments=binds):
                 identity, read = tuple(found[: len(key)]), tuple(found[len(key) :])
                 # One row may have an equal key in another spelling.
                 of_row = asked.get(identity) or next(iter(asked.values()))

@@ -213,9 +213,7 @@ def _build_rules(
     header, direct, keys, own = False, None, frozenset[str](), set[str]()
     if root is not None:
         parts, own = parts_with_detail(root, mapper), names_of_parts(root, mapper)
-        header = is_header(root, mapper)
-        if len(parts) == 1 and is_header(root, parts[0].owner) and not parts[0].discriminators:
-            direct = parts[0] if parts[0].foreign_key else None
+        header, direct = is_header(root, mapper), _direct_part(root, parts)
         keys = frozenset(key_attributes(mapper) if is_row_of_root(mapper, root) else ())
     owner_attributes = (
         (*part.attributes, *part.backrefs, *dict(part.discriminators)) for part in parts
@@ -233,11 +231,7 @@ def _build_rules(
         checked=elsewhere | keys,
         columns=(elsewhere | keys).difference(mapper.relationships.keys()),
         kind=kind,
-        late=any(
-            target.generates(link.names, Way.UPDATE)
-            for target in targets_in(mapper)
-            for link in target.links
-        ),
+        late=any(target.moves_itself for target in targets_in(mapper)),
         updates=updates,
         # These write to an association table, or by separate UPDATEs.
         unseen=frozenset(
@@ -256,6 +250,12 @@ def _build_rules(
 def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
     """Return the attributes of this class that lead to its parts."""
     return {part.name for part in parts_of(root) if mapper.isa(part.owner)}
+
+
+def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
+    if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
+        return None
+    return None if parts[0].discriminators else parts[0]  # else the foreign key is not enough
 
 
 def _named_headers(

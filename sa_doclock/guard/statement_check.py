@@ -257,12 +257,7 @@ class StatementCheck:
         target, refusals = self.target, self._refusals
         if declares(target.root, "version") and not self._raises_version():
             refusals.raise_versions(target.root, [key for key in self.headers if not has_null(key)])
-        new = self.write.way is Way.INSERT and is_header_target(target) and not target.extended
-        values = self.write.values
-        # ON CONFLICT DO NOTHING may have kept the row of another transaction.
-        unknown = values.conditional or values.from_select
-        for row in self.write.rows if new and not unknown else ():
-            # return_defaults=True has set the keys that the database generates.
+        for row in self._new_headers():
             key = target.identity(target.by_attribute(row))
             if key is not None:
                 refusals.add_inserted(document_key(target.root, key))
@@ -279,6 +274,14 @@ class StatementCheck:
         column: Any = root.version_id_col
         name = root.get_property_by_column(column).key
         return not rows or name in chain.from_iterable(map(self.target.by_attribute, rows))
+
+    def _new_headers(self) -> Sequence[Row]:
+        """Return the rows of the new headers; return_defaults=True sets the keys that the database generates."""
+        target, values = self.target, self.write.values
+        if self.write.way is not Way.INSERT or target.extended or not is_header_target(target):
+            return ()
+        # ON CONFLICT DO NOTHING may have kept the row of another transaction.
+        return () if values.conditional or values.from_select else self.write.rows
 
     # The questions.
 
@@ -351,10 +354,7 @@ class StatementCheck:
     def _rows_overwritten(self, rows: Sequence[Row]) -> Sequence[Select[Any]] | None:
         """Return the SELECTs of the rows that an INSERT may update; None if they are unknown."""
         target, conflict, table = self.target, conflict_of(self.write.statement), self.write.table
-        mapper = target.mapper
-        # Else not every row of the table is one of the target, which a SELECT of its class finds.
-        whole = mapper is None or (mapper.selectable is table and not mapper.single)
-        if conflict is None or not whole or target.extended:
+        if conflict is None or not self._finds_all_of(table):
             return None
         if not target.deciding.isdisjoint(map(target.attribute_of, conflict.sets)):
             return None
@@ -366,6 +366,12 @@ class StatementCheck:
                 return None
             found += self._rows.select(target.columns(names), [*values])
         return found
+
+    def _finds_all_of(self, table: Any) -> bool:
+        """Return whether every row of the table is one of the target, which a SELECT of its class finds."""
+        mapper = self.target.mapper
+        whole = mapper is None or (mapper.selectable is table and not mapper.single)
+        return whole and not self.target.extended
 
     def _headers_stored(self, questions: Iterable[Select[Any]]) -> Headers:
         self._ask_again()

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, product, repeat, starmap
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -245,6 +246,11 @@ class Target(NamedTuple):
         defaults = product(columns, (event, f"server_{event}"))
         return any(getattr(column, default, None) is not None for column, default in defaults)
 
+    @property
+    def moves_itself(self) -> bool:
+        """True if an UPDATE may move a row by a value that the table sets."""
+        return self.generates(chain.from_iterable(link.names for link in self.links), Way.UPDATE)
+
     def read_by_link(self, values: Iterable[Any]) -> Iterator[tuple[Link, Row]]:
         """Yield each link with a row's values for it, from these values of ``read``."""
         rest = iter(values)
@@ -380,40 +386,45 @@ def _targets_of_new_rows(found: Iterable[Target], write: Write) -> Iterator[Targ
     owner.
     """
     for target in found:
-        mapper = target.mapper
-        if mapper is None or _inserts_all(mapper, write.mapper):
+        if target.mapper is None or _inserts_all(target.mapper, write.mapper):
             yield target
-            continue
-        above = next(
-            (each for each in mapper.iterate_to_root() if write.table not in each.tables), None
+        else:
+            yield from _stored_apart(target, target.mapper, write)
+    yield from _targets_extended(found, write.table, write.mapper)
+
+
+def _stored_apart(target: Target, mapper: Mapper[Any], write: Write) -> Iterator[Target]:
+    """Yield the target, and its links that a stored row of a class above has as one of their own."""
+    classes = mapper.iterate_to_root()
+    above = next(filter(lambda each: write.table not in each.tables, classes), None)
+    if above is None:
+        yield target
+        return
+    names = {
+        attr.key
+        for attr in mapper.column_attrs
+        if not {*above.tables}.isdisjoint(map(attrgetter("table"), attr.columns))
+    }
+    stored = tuple(link for link in target.links if not names.isdisjoint(link.read))
+    yield target._replace(links=tuple(link for link in target.links if link not in stored))
+    if stored:
+        read = (*chain.from_iterable(map(attrgetter("read"), stored)),)
+        yield target._replace(
+            mapper=above,
+            named=write.mapper or mapper,
+            links=stored,
+            by_identity=False,
+            read=read,
+            extended=True,
+            unclear=not {*read} <= {*above.column_attrs.keys()},
         )
-        tables = set() if above is None else {*above.tables}
-        stored = tuple(
-            link
-            for link in target.links
-            for names in [map(mapper.column_attrs.__getitem__, link.read)]
-            if any(column.table in tables for name in names for column in name.columns)
-        )
-        yield target._replace(links=tuple(link for link in target.links if link not in stored))
-        if above is not None and stored:
-            read = (*chain.from_iterable(link.read for link in stored),)
-            yield target._replace(
-                mapper=above,
-                named=write.mapper or mapper,
-                links=stored,
-                by_identity=False,
-                read=read,
-                extended=True,
-                unclear=not {*read} <= {*above.column_attrs.keys()},
-            )
-    yield from targets_extended(found, write.table, write.mapper)
 
 
 def _inserts_all(mapper: Mapper[Any], named: Mapper[Any] | None) -> bool:
     return named is not None and named.isa(root_of(mapper))
 
 
-def targets_extended(
+def _targets_extended(
     found: Iterable[Target], table: Any, named: Mapper[Any] | None
 ) -> Iterator[Target]:
     """Yield the targets whose rows gain a row by an INSERT into a subclass's table.
@@ -429,23 +440,32 @@ def targets_extended(
                     yield target._replace(extended=True, named=named or mapper)
 
 
+def creates_header(target: Target, table: Any) -> bool:
+    """Return whether a new row of the table may create a header of the target, and no other row."""
+    return is_header_target(target) and not any(_targets_extended([target], table, None))
+
+
 def _targets_of_new_kinds(found: Sequence[Target], write: Write) -> Iterator[Target]:
     """Yield the targets of rows that become rows of another class of their hierarchy."""
     mapper = found[0].mapper if found else None
     names = () if mapper is None else kind_attributes(mapper)
     if mapper is None or not names:
         return
-    kinds = list[Mapper[Any]]()
-    for row in map(found[0].by_attribute, write.rows):
-        if kind_attribute(mapper) is not None:
-            kinds += kinds_of(mapper, literal(row.get(names[0]), row))
-        elif not row.keys().isdisjoint(names):
-            kinds += mapper.polymorphic_map.values()
+    set_to = map(found[0].by_attribute, write.rows)
+    kinds = chain.from_iterable(_kinds_set(mapper, names, row) for row in set_to)
     for kind in dict.fromkeys(kinds):
         if kind.local_table is kind.base_mapper.local_table:  # else another table has a part
             for target in targets_of_class(kind):
                 if target.mapper is kind:
                     yield target._replace(of_any_kind=True, named=found[0].named)
+
+
+def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterable[Mapper[Any]]:
+    """Return the classes to which a row with these values may belong."""
+    if kind_attribute(mapper) is not None:
+        (name,) = names
+        return kinds_of(mapper, literal(row.get(name), row))
+    return () if row.keys().isdisjoint(names) else mapper.polymorphic_map.values()
 
 
 def _targets_of_rows(write: Write) -> tuple[Target, ...]:

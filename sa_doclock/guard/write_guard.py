@@ -35,7 +35,7 @@ from ..core.documents import (
     mapper_cache,
     notify_in_time,
 )
-from ..core.ledger import place_of
+from ..core.ledger import RowPlace, place_of
 from ..core.same_tables import (
     document_tables,
     is_class_elsewhere,
@@ -205,11 +205,11 @@ def _writes_of(states: Iterable[InstanceState[Any]]) -> Iterator[Write]:
     found: defaultdict[Any, dict[InstanceState[Any], Row]] = defaultdict(dict)
     for state in states:
         mapper, new = state.mapper, state.key is None
-        names = state.dict.keys() if new else state.committed_state.keys()
+        statement, names = (insert, state.dict) if new else (update, state.committed_state)
         row = {name: state.dict.get(name) for name in names if name in mapper.column_attrs}
         if new or row:
             key = dict(zip(key_attributes(mapper), state.identity or (), strict=not new))
-            found[mapper, insert if new else update][state] = {**row, **key}
+            found[mapper, statement][state] = {**row, **key}
     for (mapper, statement), rows in found.items():
         loaded = {state.identity: state for state in rows if state.identity is not None}
         how = {"execution_options": {"autoflush": False}}
@@ -336,15 +336,20 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
         elif held is None:
             state.ledger.check_place(root, context.root_connection, context.execution_options)
             continue
-        elif held.is_same(place) or (
-            # A table of this name in another database may belong to another model.
-            held.engine is not place.engine
-            and is_of_other_model(guard.session(), root, table, place.engine)
-        ):
+        elif held.is_same(place) or _is_other_model(guard, table, root, held, place):
             continue
         else:
             did = f"would write rows of {table.name} in {place}, but the locked rows are in {held},"
         guard.refuse(Refusal(root, (), "a statement", did))
+
+
+def _is_other_model(
+    guard: WriteGuard, table: Any, root: Mapper[Any], held: RowPlace, place: RowPlace
+) -> bool:
+    """Return whether a table of this name in another database belongs to another model."""
+    return held.engine is not place.engine and is_of_other_model(
+        guard.session(), root, table, place.engine
+    )
 
 
 check_statements(_check_of)
