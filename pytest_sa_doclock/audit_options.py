@@ -57,7 +57,7 @@ def begin_audit(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{_OPTION}-html needs the name of a file")
     if config.getoption("doclock_audit") is not None or html:
         # The import loads SQLAlchemy: do it only when needed.
-        from sa_doclock.testing.auditor import import_auditor  # noqa: PLC0415
+        from sa_doclock.testing import import_auditor  # noqa: PLC0415
 
         try:
             run = import_auditor(_OPTION, ".pytest_run")

@@ -279,21 +279,6 @@ def _inserted_or_written_by_second_classes(
             yield root, header_identity(state, root)
 
 
-def documents_of_parts(
-    session: Session, states: Iterable[InstanceState[Any]]
-) -> dict[Mapper[Any], list[Identity]]:
-    """Return the versioned documents of which these objects are parts, by their roots."""
-    parts, found = [], dict[Mapper[Any], list[Identity]]()
-    for state in states if _any_versioned() else ():
-        root = document_root(state.mapper)
-        if root is not None and not is_row_of_root(state.mapper, root):
-            parts.append(state)
-    with session.no_autoflush:
-        for root, identity in dict.fromkeys(_documents_of(session, parts)):
-            found.setdefault(root, []).append(identity)
-    return found
-
-
 def _documents_of(
     session: Session, states: Iterable[InstanceState[Any]]
 ) -> Iterator[tuple[Mapper[Any], Identity]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from .keys import key_text, printable, short_text
 
@@ -13,8 +12,6 @@ _NUMBERS = re.compile(r"-?\d+(?:, -?\d+)*")
 KEY_MARK = "sa_doclock key:"
 """The beginning of a comment, in the statement that waits for a named lock, with its key."""
 
-IDLE = "idle in transaction"
-ACTIVE = "active"
 PREPARED = "prepared transaction"
 
 
@@ -122,13 +119,3 @@ class LockWait:
             text += f"; the root is {self.root_blocker}"
         statement = short_statement(self.root_blocker)
         return text if statement is None else f"{text}: {statement}"
-
-
-class Wait(NamedTuple):
-    """A wait as a strategy reports it: connections by their ids."""
-
-    waiter: int
-    blocker: int
-    table: str | None = None
-    key: str | None = None
-    seconds: float | None = None

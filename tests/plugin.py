@@ -38,9 +38,9 @@ from lab.running.workers import (
 )
 from lab.servers import NAMES, Missing, Server, why_unobtainable
 from lab.servers.postgresql_versions import STARTS
+from lab.tds.engines import ENGINES
 from lab.tsql.wheels import PARSER
 from sa_doclock import LockingSession
-from tests.sql.tds.engines import ENGINES
 from tests.support.actors import Actor
 from tests.support.databases import MATRIX, PIPELINED, POOLERS, Database, new_sqlite_file, product
 from tests.support.fresh_process import FreshProcesses, fresh_processes

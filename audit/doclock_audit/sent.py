@@ -165,7 +165,7 @@ class OwnRead(NamedTuple):
     numbers: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sent:
     """Facts about a statement, from its text and its SQLAlchemy construct."""
 
@@ -195,18 +195,25 @@ class Sent:
 
 # Threads: the audit's listeners run in one thread at a time; the caches are safe.
 _known: ByObject[Any, Sent] = ByObject()  # by the compiled statement
+# By the text and the cache key, which is the same for all engines: a test suite may make many.
+_by_structure: WeakValueDictionary[Any, Sent] = WeakValueDictionary()
 _tables_by_name: WeakValueDictionary[str, Table] = WeakValueDictionary()
 
 
 def facts_of(text: str, context: Any) -> Sent:
-    """Return the facts about this statement, computed once for each compiled statement."""
+    """Return the facts about this statement, computed once while one of its compiled forms lives."""
     compiled = getattr(context, "compiled", None)
     if compiled is None:
         positional = context is not None and context.dialect.paramstyle == "qmark"
         return _facts_of_program_text(text, positional)
     found = _known.get(ref(compiled))
     if found is None:
-        found = _facts_of_compiled(text, compiled)
+        key = compiled.cache_key
+        found = None if key is None else _by_structure.get((text, key.key))
+        if found is None:
+            found = _facts_of_compiled(text, compiled)
+            if key is not None:
+                _by_structure[text, key.key] = found
         _known.put(compiled, found)
     return found
 

@@ -77,6 +77,30 @@ def test_an_update_names_a_row_only_where_each_row_that_it_meets_has_this_key(
     assert key_sent(sent.key, context.compiled.params) == key
 
 
+def test_engines_share_the_facts_of_a_statement_and_a_lock_that_sqlite_does_not_write_is_one() -> (
+    None
+):
+    facts = []
+
+    def note(
+        _connection: object, _cursor: object, text: str, _given: object, context: Any, _: bool
+    ) -> None:
+        facts.append((text, facts_of(text, context)))
+
+    engines = [sa.create_engine("sqlite://") for _ in range(2)]
+    for engine in engines:
+        LINES.metadata.create_all(engine)
+        event.listen(engine, "before_cursor_execute", note)
+        with engine.connect() as connection:
+            connection.execute(sa.select(LINES).where(ORDER == 1))
+            connection.execute(sa.select(LINES).where(ORDER == 2).with_for_update())
+    (text, plain), (same_text, locking), *others = facts
+    assert text == same_text
+    assert (plain.asks, locking.asks) == (False, True)
+    assert [found for _, found in others] == [plain, locking]
+    assert others[0][1] is plain
+
+
 # --------------------------------------------------------------------------------------------------
 # Lock orders across transactions: row cycles are certain, class cycles possible.
 

@@ -133,14 +133,14 @@ def run(seconds: float, customers: int, kill_every: float) -> str:
         with ThreadPoolExecutor(customers) as threads:
             shopping = [threads.submit(shop_until, end, ports) for _ in range(customers)]
             until = time.monotonic() + seconds
-            while time.monotonic() < until and not any(one.done() for one in shopping):
+            while time.monotonic() < until and not any(shopper.done() for shopper in shopping):
                 time.sleep(kill_every)
                 for victim in (random.choice(web), random.choice(workers)):
                     victim.kill()
                     victim.start()
                 deaths += 1
             end.set()
-            results = [one.result() for one in shopping]
+            results = [shopper.result() for shopper in shopping]
         wait_for_mails(sent, deaths)
     finally:
         for process in (*web, *workers):

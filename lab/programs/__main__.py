@@ -27,6 +27,7 @@ _ROOT = Path(__file__).parents[2]
 _PATH = os.pathsep.join(map(str, (_ROOT, _ROOT / "audit")))
 _OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-o", "addopts=")
 _LIMIT = 1200  # seconds for one run
+_ORM = ("-p", "sqlalchemy.orm")  # the audit needs it; a program may use Core alone
 
 
 class Program:
@@ -76,9 +77,9 @@ class Program:
         """Run the suite with and without the audit, in turn."""
         plain, audited = [], []
         for _ in range(times):
-            plain.append(self._run())
+            plain.append(self._run(*_ORM))
             self._report.unlink(missing_ok=True)
-            options = ("-p", "pytest_sa_doclock", f"--doclock-audit={self._report}")
+            options = (*_ORM, "-p", "pytest_sa_doclock", f"--doclock-audit={self._report}")
             audited.append(self._run(*options))
         found = json.loads(self._report.read_text(encoding="utf-8"))
         errors = [one for one in found if one["severity"] == "error"]

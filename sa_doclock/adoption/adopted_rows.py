@@ -41,8 +41,8 @@ from ..core.transaction import (
     make_plan,
     open_for_lock,
 )
-from ..dialects import NO_TEXT, has_hints, locking_read_is_latest
-from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads
+from ..dialects import NO_TEXT, check_support, has_hints, locking_read_is_latest
+from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads, lock_in_select
 from ..errors import DocLockError, UnsavedChanges, WrongIsolation
 from ..keys import DocumentKey, Identity, document_label, public_key
 from ..options import LockOptions, is_row_lock
@@ -185,7 +185,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     ) -> tuple[TransactionConnection, LockPlan]:
         """Put the lock into the statement, or else into the transaction, whose level stays unchanged."""
         lock = request.lock
-        row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
+        row_lock = lock_in_select(strategy.statements, lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
             return self._take_in_transaction(bind, strategy)
         self._waits = True
@@ -512,7 +512,7 @@ def _locking(
         select = select.add_columns(*beside.columns)
     else:
         return statement, 0
-    strategy.check_support(lock)
+    check_support(strategy, lock)
     locking: Statement = with_inner_select(statement, select)
     # from_statement() returns the columns that its class reads.
     return locking, len(beside.columns) if select is locking else 0

@@ -26,7 +26,7 @@ from ..core.transaction import (
     state_of,
 )
 from ..dialects import NO_TEXT, has_hints, translated_table
-from ..dialects.base import READ_COMMITTED, Locked, LockStrategy
+from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, lock_in_select
 from ..errors import DeadlockDetected, LockNotSupported
 from ..options import LockOptions, is_row_lock, without_no_key
 from .compiled_locks import NO_LOCKS, CompiledLock, CompiledLocks, locks_in, strongest_of
@@ -114,7 +114,7 @@ def _check_tables(
         found = (froms.tables_below(froms.subqueries) for froms in lock.froms)
         # The ORM writes one SELECT as several.
         tables: Iterable[Any] = dict.fromkeys(chain.from_iterable(found))
-    elif is_row_lock(statements.row_lock(wanted, READ_COMMITTED)):
+    elif is_row_lock(lock_in_select(statements, wanted, READ_COMMITTED)):
         tables = lock.tables_on(statements)
     else:
         return

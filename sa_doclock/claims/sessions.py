@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, Select, inspect
 from ..core.documents import own_table, root_of
 from ..core.session import context_of
 from ..dialects import other_connection, strategy_for, translated_schema
-from ..dialects.base import LockStrategy
+from ..dialects.base import LockStrategy, lock_in_select
 from ..errors import LockMisuse, LockNotSupported
 from ..features.checkouts import checkouts_of
 from ..keys import Identity
@@ -101,7 +101,7 @@ class ClaimSessions:
         strategy = strategy_for(bind)
         _refuse_view(bind, strategy, self.query)
         self.checked = True
-        row_lock = strategy.statements.row_lock(LockOptions.ForUpdate, None)
+        row_lock = lock_in_select(strategy.statements, LockOptions.ForUpdate, None)
         self.report.serialised = not is_row_lock(row_lock)  # one lock covers the whole transaction
         if self.report.serialised:
             of = self.query.name, self.query.mapper.class_.__name__

@@ -10,7 +10,7 @@ database may also find a table by its name in another case.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, product
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -47,8 +47,8 @@ class DocumentTable(NamedTuple):
 def document_tables() -> Mapping[Any, DocumentTable]:
     """Return the tables that have rows of documents: the one registry of them."""
     found: defaultdict[Any, DocumentTable] = defaultdict(lambda: DocumentTable({}, {}, []))
-    for root in declared_roots():
-        parts = parts_of(root)
+    declared = [(root, parts_of(root)) for root in declared_roots()]  # first: a wrong one raises
+    for root, parts in declared:
         for member in (root, *(part.detail for part in parts)):
             lines = (
                 reversed([*descendant.iterate_to_root()])
@@ -113,17 +113,6 @@ def may_be_same(table: Any, other: Any) -> bool:
 def folded_name(table: Any) -> str:
     """Return the name in lower case, by which some databases find a table; "" without one."""
     return (getattr(table, "name", None) or "").lower()
-
-
-def other_objects(tables: Iterable[Any]) -> list[Any]:
-    """Return the tables among these that may be other Table objects for documents' tables."""
-    names = _tables_by_name()
-    named = [candidate for candidate in tables if folded_name(candidate) in names]
-    return [
-        table
-        for table in named
-        if table not in names[folded_name(table)] and is_other_object(table)
-    ]
 
 
 def root_of_table(table: Any) -> Mapper[Any]:

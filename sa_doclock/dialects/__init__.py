@@ -16,11 +16,16 @@ from .connection import (
     side_engine,
     wrapped_error,
 )
-from .driver_frames import raised_by_driver
-from .error_codes import code_of
-from .isolation import kept_levels, levels_for, locking_read_is_latest
+from .error_codes import code_of, raised_by_driver
+from .isolation import (
+    check_open,
+    kept_levels,
+    levels_for,
+    locking_read_is_latest,
+    sets_own_level,
+)
 from .lock_statements import NO_TEXT, has_hints
-from .monitoring import LockMonitoring, describe_connections
+from .monitoring import LockMonitoring, describe_connections, elapsed_seconds
 from .names import (
     SCHEMA_OPTION,
     quoted_name,
@@ -32,6 +37,7 @@ from .names import (
 from .registry import (
     ENTRY_POINT_GROUP,
     by_keys_hints,
+    check_support,
     find_strategy,
     has_hint,
     known_strategies,
@@ -45,5 +51,5 @@ from .registry import (
     suffixed,
     table_hints,
 )
-from .transaction_marks import SavepointMarks, is_spent
+from .transactions import SavepointMarks, is_spent
 from .waits import SECONDS_WITHOUT_WAIT

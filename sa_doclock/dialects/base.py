@@ -6,20 +6,20 @@ Everything that a dialect of another package needs is here, in ``sa_doclock`` an
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Select, Table
 from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeEngine
 
-from ..errors import LockNotSupported, WrongIsolation
+from ..errors import LockNotSupported
 from ..keys import Identity
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import CallFunction, ExecuteStatement, on_return, withdraw
-from .clock import ServerClock
 from .cluster import Cluster
-from .commit_outcome import CommitOutcomes, Outcome
 from .compatible_servers import FoundServer
 from .connection import (
     AUTOCOMMIT,
@@ -30,7 +30,6 @@ from .connection import (
     rewritten_statements,
 )
 from .error_codes import Ends, ErrorCode, ErrorCodes, EveryError, Limit, MetError, NativeCode
-from .hold_limit import ServerHoldLimit
 from .isolation import (
     READ_COMMITTED,
     REPEATABLE_READ,
@@ -47,25 +46,25 @@ from .lock_statements import (
     MaxParameters,
     Reach,
     is_in_index,
+    lock_in_select,
     parameters_for_keys,
     read_beside,
 )
-from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
+from .monitoring import LockMonitoring
 from .named_locks import NamedLocks, short_name
 from .names import quoted_name, schema_of
-from .pipelining import Pipeline, Read
-from .transaction_lifecycle import TransactionLifecycle
-from .transaction_marks import UNMARKED, TransactionMarks
-from .transaction_status import TransactionStatus
-from .waits import LockWaits
-
-if TYPE_CHECKING:
-    from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
+from .transactions import (
+    UNMARKED,
+    CommitOutcomes,
+    Outcome,
+    TransactionLifecycle,
+    TransactionMarks,
+    TransactionStatus,
+)
+from .waits import LockWaits, ServerHoldLimit
 
 __all__ = [
-    "ACTIVE",
     "AUTOCOMMIT",
-    "IDLE",
     "READ_COMMITTED",
     "REPEATABLE_READ",
     "SNAPSHOT",
@@ -81,7 +80,6 @@ __all__ = [
     "Identity",
     "IsolationLevels",
     "Limit",
-    "LockConnection",
     "LockMonitoring",
     "LockStatements",
     "LockStrategy",
@@ -102,15 +100,13 @@ __all__ = [
     "TransactionLifecycle",
     "TransactionMarks",
     "TransactionStatus",
-    "Wait",
     "ask_driver",
     "asked_here",
     "base_of",
     "connection_setting",
-    "connections_by_id",
-    "elapsed_seconds",
     "is_in_index",
     "levels_for",
+    "lock_in_select",
     "milliseconds",
     "note_default_level",
     "on_return",
@@ -124,10 +120,72 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in {"ACTIVE", "IDLE", "LockConnection", "Wait"}:  # a strategy's monitoring needs them
-        return getattr(import_module("sa_doclock.wait_info"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+class ServerClock(NamedTuple):
+    """The clock of a database, which decides how long a check-out is valid.
+
+    :ivar now: the SQL expression of the time at which it is evaluated, or its statement began: in
+        UTC, without a time zone, with microseconds if the server has them.  Never the begin of the
+        transaction, which may have waited for a lock since.
+    :ivar timestamp: returns the type of a column with microseconds and without a time zone.
+    """
+
+    now: str
+    timestamp: Callable[[], TypeEngine[Any]]
+
+
+Read = tuple[Select[Any], Mapping[str, Any]]
+"""A statement and its parameters."""
+
+
+class Pipeline(Protocol):
+    """Several statements of one connection in one round trip, if its driver can send them so.
+
+    :ivar commit_sent: True if the current error is one of statements that were sent with COMMIT.
+    """
+
+    commit_sent: bool
+
+    def locking(
+        self,
+        seconds: float | None,
+        reads: Callable[[], Iterable[Read]] | None,
+        *,
+        few_rows: bool,
+        hold_limit: float | None = None,
+    ) -> AbstractContextManager[None]:
+        """Send a lock of this block together with BEGIN, its limits and these reads.
+
+        ``few_rows``: it locks a few rows by their keys, as for ``LockWaits.limited()``.  The reads
+        follow the lock.  If one of them is executed next, in this block, it gets the early result;
+        any other statement discards these results.
+        """
+
+    def keep_writes(self) -> None:
+        """Keep the writes of a flush back from now on; any other statement is executed after them."""
+
+    def expect_commit(self, may_commit: Callable[[], bool], *, alone: bool) -> None:
+        """Send the kept writes together with the COMMIT that comes next.
+
+        :param may_commit: called when COMMIT is due; returns whether to send it too.
+        :param alone: the transaction has no other connection, so ``may_commit()`` need not be
+            called if no statement was executed.
+        """
+
+    def send_writes(self) -> None:
+        """Send the kept writes.  :raises StaleDataError: one finds no row."""
+
+    def ask(self, question: str) -> Sequence[str | None]:
+        """Send the kept writes, followed by a question, in one round trip.
+
+        :param question: a SELECT without parameters that returns one row of texts.
+        :returns: the row.
+        """
+
+    def forget_writes(self) -> None:
+        """Stop keeping writes back, and discard the unsent ones."""
+
+    def pause(self, *, paused: bool) -> None:
+        """Keep no writes back while paused."""
 
 
 class LockStrategy:
@@ -185,6 +243,9 @@ class LockStrategy:
     limits_by_type: ClassVar[bool] = True
     """A column keeps only values of its type and length."""
 
+    refused: Mapping[LockOptions, str] = MappingProxyType({})
+    """The reason for each lock or modifier that this database or version does not have."""
+
     cluster: Cluster | None = None
     """The cluster of the server, or None; set by ``note_server()``."""
 
@@ -228,12 +289,6 @@ class LockStrategy:
         if getattr(connection.connection.dbapi_connection, "autocommit", False):
             raise LockNotSupported(AUTOCOMMIT)
 
-    def check_support(self, lock: LockOptions) -> None:
-        """Raise LockNotSupported if this database or version cannot give that lock.
-
-        Locks that ``compatible`` denies are refused before this call.
-        """
-
     def check_table(
         self,
         connection: Connection,
@@ -266,37 +321,17 @@ class LockStrategy:
         connection: Connection,
         lock: LockOptions,
         seconds: float | None,
-        level: str | None,
         opened_for: LockOptions | None,
         header: Table | None,
-    ) -> bool:
-        """Take this lock in a transaction that is already open at this isolation level.
+    ) -> None:
+        """Take this lock in a transaction that is already open, at one of its ``levels``.
+
+        If the driver reports that no transaction is open yet, and SQLAlchemy does not set its level,
+        ``begin()`` is called instead.
 
         :param opened_for: the lock for which the transaction was opened; None: for something else.
         :param header: the table whose rows will be locked; None for a named lock.
-        :returns: whether the database had no transaction yet, and this lock has opened it.
-        :raises WrongIsolation: the transaction can no longer protect a document.
         """
-        wanted, opened = base_of(lock), base_of(opened_for or LockOptions.None_)
-        snapshot = LockOptions.SnapshotRead
-        if wanted is snapshot and opened is not snapshot:
-            raise WrongIsolation(
-                "a snapshot starts with its transaction, and this transaction is already open. "
-                "Read the snapshot first, or in a session of its own"
-            )
-        if opened is snapshot and wanted is not snapshot:
-            raise WrongIsolation(
-                "the transaction was opened read-only by a SnapshotRead. "
-                "End it before you lock, or lock in a session of its own"
-            )
-        levels = levels_for(self.isolation, lock)
-        if levels and level not in levels:
-            raise WrongIsolation(
-                f"the transaction is open at {level}, where a read after the lock can return rows from "
-                "before it. Take the lock before any other statement of the transaction, or make the "
-                f'engine with isolation_level="{levels[0]}"'
-            )
-        return False
 
     def inserting(
         self, connection: Connection, key: str, seconds: float | None

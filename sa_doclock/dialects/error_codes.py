@@ -1,9 +1,11 @@
-"""The error numbers of a server, and their meaning."""
+"""The error numbers of a server, their meaning, and the origin of an error in the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
+from traceback import walk_tb
+from types import FrameType
 from typing import ClassVar, Final, NamedTuple
 
 from sqlalchemy import Connection
@@ -126,3 +128,48 @@ class ErrorCodes:
 def code_of(errors: ErrorCodes, error: DBAPIError) -> NativeCode | None:
     """Return the server's own code in an error of SQLAlchemy, or None."""
     return None if error.orig is None else errors.native_code(error.orig)
+
+
+def raised_within(connection: Connection, error: BaseException, methods: Collection[str]) -> bool:
+    """Return whether the error comes from a call inside one of these methods of the driver.
+
+    An error raised by the method itself concerns its arguments: nothing was sent.
+
+    :param methods: the methods that send a statement and read its answer, or parts of that.
+    """
+    callers = _frames_of(error)[:-1]
+    named = [frame for frame in callers if frame.f_code.co_name in methods]
+    return any(_is_of_driver(connection, frame) for frame in named)
+
+
+def raised_by_driver(connection: Connection, error: BaseException) -> bool:
+    """Return whether the error is the driver's, or its socket's, or was raised by the driver's code.
+
+    An error of other code that was called there, such as a signal handler, does not count.
+    """
+    if isinstance(error, (OSError, connection.dialect.loaded_dbapi.Error)):
+        return True
+    if connection.invalidated or connection.closed:
+        return False  # its driver connection is gone
+    return any(_is_of_driver(connection, frame) for frame in _frames_of(error)[-1:])
+
+
+def _frames_of(error: BaseException) -> list[FrameType]:
+    """Return the frames down to the one that raised the error.
+
+    Some codecs are in C and have no frame.  Frames of codecs in Python are dropped too: their
+    caller counts as raising the error.
+    """
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    while frames and _package_of(frames[-1]) == "encodings":
+        frames.pop()
+    return frames
+
+
+def _is_of_driver(connection: Connection, frame: FrameType) -> bool:
+    package, *_ = type(connection.connection.driver_connection).__module__.split(".")
+    return _package_of(frame) == package
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).split(".")[0]

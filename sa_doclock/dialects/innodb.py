@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import count
@@ -19,7 +19,6 @@ from ..errors import DeadlockDetected, LockNotSupported, SnapshotConflict, Wrong
 from ..keys import Identity
 from ..options import LockOptions, base_of
 from ..pool import ExecuteStatement, is_registered, on_return
-from ..wait_info import ACTIVE, IDLE, LockConnection
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,
@@ -45,14 +44,12 @@ from .base import (
 from .cluster import GroupReplication, cluster_of
 from .compatible_servers import find_server
 from .connection import ask_driver, asked_here, socket_descriptor
-from .driver_frames import raised_within
-from .error_codes import code_of
+from .error_codes import code_of, raised_within
 from .innodb_named_locks import InnoDBNamedLocks
 from .innodb_tables import StorageEngine, check_engine, check_view, engine_in_schema
-from .monitoring import connections_by_id
 from .names import schema_of
 from .table_answers import kept_answer
-from .transaction_marks import SavepointMarks
+from .transactions import SavepointMarks
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
 # SHOW omits variables that a server does not have; SELECT @@wsrep_on would be an error.
@@ -75,8 +72,6 @@ _CACHE_PAUSES = (0, 0.11, 0.15)  # seconds
 _tokens = count(1)
 _READ_ONLY = "a read-only {} cannot lock rows. Read with SnapshotRead"
 _OLD_LIMIT = "@doclock_hold_limit"  # in a variable of the connection, which saves a question
-# Commands in SHOW PROCESSLIST of connections that hold or wait for a lock.
-_STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
 
 
 def _timestamp() -> TypeEngine[Any]:
@@ -92,7 +87,6 @@ class SessionIsolation(IsolationLevels):
     # a lock granted later shows a fresh header with stale details.
     levels = {
         LockOptions.ForUpdate: (READ_COMMITTED,),
-        LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
     plain_reads = {
@@ -436,7 +430,7 @@ class InnoDBMonitoring(LockMonitoring):
     """The holders: id of the connection, whether it has locked rows, whether it holds these."""
 
     connections_query: ClassVar[TextClause]
-    """The columns of :func:`connections_by_id`."""
+    """The rows of ``connections()``."""
 
     def connection_id(self, connection: Connection) -> int | None:
         driver: Any = connection.connection.driver_connection
@@ -460,11 +454,8 @@ class InnoDBMonitoring(LockMonitoring):
         best = max(ranks.values(), default=None)
         return {number: rank[0] for number, rank in ranks.items() if rank == best}
 
-    def describe(
-        self, connection: Connection, ids: Collection[int]
-    ) -> Mapping[int, LockConnection]:
-        found = connection.execute(self.connections_query, {"ids": sorted(ids)})
-        return connections_by_id(found, _STATES)
+    def connections(self, connection: Connection, ids: Collection[int]) -> Iterable[Sequence[Any]]:
+        return connection.execute(self.connections_query, {"ids": ids})
 
 
 def lock_data(dialect: Dialect, header: Table, keys: Sequence[Identity]) -> list[str]:

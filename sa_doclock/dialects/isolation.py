@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection
 
+from ..errors import WrongIsolation
 from ..options import LockOptions, base_of
 
 READ_COMMITTED: Final = "READ COMMITTED"
@@ -38,7 +39,8 @@ class IsolationLevels:
     levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]]
     """For each lock, the isolation levels that protect a document: the first is set for a new
     transaction, an open one may have any of them.  A lock with modifiers that is missing has the
-    levels of its base lock.  Empty: the level cannot be chosen, and the server is not asked.
+    levels of its base lock, and SharedRead those of ForUpdate.  Empty: the level cannot be chosen,
+    and the server is not asked.
     """
 
     plain_reads: ClassVar[Mapping[str, PlainReads]] = {"SERIALIZABLE": PlainReads.CONFLICT}
@@ -67,9 +69,10 @@ class IsolationLevels:
 
 
 def levels_for(isolation: IsolationLevels, lock: LockOptions) -> tuple[str, ...]:
-    """Return the ``levels`` of this lock, or else those of its base lock."""
-    levels = isolation.levels
-    return levels.get(lock & ~LockOptions.NoKey) or levels.get(base_of(lock), ())
+    """Return the ``levels`` of this lock."""
+    levels, base = isolation.levels, base_of(lock)
+    like = LockOptions.ForUpdate if base is LockOptions.SharedRead else base
+    return levels.get(lock & ~LockOptions.NoKey) or levels.get(base) or levels.get(like, ())
 
 
 def kept_levels(isolation: IsolationLevels, lock: LockOptions) -> tuple[str, ...]:
@@ -89,6 +92,42 @@ def locking_read_is_latest(isolation: IsolationLevels) -> bool:
     """
     reads = isolation.plain_reads.values()
     return any(PlainReads.OLDER in each and PlainReads.CONFLICT not in each for each in reads)
+
+
+def sets_own_level(isolation: IsolationLevels) -> bool:
+    """Return whether SQLAlchemy sets no level: there is only one, or ``set_once()`` sets it."""
+    return not isolation.levels or type(isolation).set_once is not IsolationLevels.set_once
+
+
+def check_open(
+    isolation: IsolationLevels, lock: LockOptions, level: str | None, opened_for: LockOptions | None
+) -> None:
+    """Refuse a lock in a transaction that is open at a level where it cannot protect a document.
+
+    :param opened_for: the lock for which the transaction was opened; None: for something else.
+    :raises WrongIsolation: the transaction can no longer protect a document.
+    """
+    snapshot = LockOptions.SnapshotRead
+    wants, has = base_of(lock) is snapshot, base_of(opened_for or LockOptions.None_) is snapshot
+    if wants and not has:
+        raise WrongIsolation(
+            "a snapshot starts with its transaction, and this transaction is already open. "
+            "Read the snapshot first, or in a session of its own"
+        )
+    if has and not wants:
+        raise WrongIsolation(
+            "the transaction was opened read-only by a SnapshotRead. "
+            "End it before you lock, or lock in a session of its own"
+        )
+    levels = levels_for(isolation, lock)
+    if levels and level not in levels:
+        uncommitted = level == "READ UNCOMMITTED"
+        raise WrongIsolation(
+            f"the transaction is open at {level}, where a read after the lock can return rows "
+            f"{'that another transaction has not committed' if uncommitted else 'from before it'}. Take the lock before any "
+            "other statement of the transaction, or make the engine with "
+            f'isolation_level="{levels[0]}"'
+        )
 
 
 def note_default_level(connection: Connection) -> None:

@@ -103,6 +103,11 @@ class LockStatements:
     retries_missing_rows: ClassVar[bool] = False
     """The statement that waited does not find a row that was replaced during the wait."""
 
+    snapshot_level: ClassVar[str | None] = None
+    """The isolation level whose snapshot serves SharedRead, if its row lock would exclude readers
+    too; at another level SharedRead takes the lock of ForUpdate.  None: readers share a row lock.
+    """
+
     def key_type(self, type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
         """Return the type by which this database must get the value of a key; None: its column's.
 
@@ -110,9 +115,16 @@ class LockStatements:
         """
         return None
 
-    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
-        """Return the lock that the SELECT must contain, in a transaction at this isolation level."""
+
+def lock_in_select(statements: LockStatements, lock: LockOptions, level: str | None) -> LockOptions:
+    """Return the lock that a SELECT must contain, in a transaction at this isolation level."""
+    if statements.locked is Locked.DATABASE:
+        return LockOptions.None_
+    if statements.snapshot_level is None or base_of(lock) is not LockOptions.SharedRead:
         return lock if is_row_lock(lock) else base_of(lock)
+    if level == statements.snapshot_level:
+        return LockOptions.None_
+    return lock & ~LockOptions.SharedRead | LockOptions.ForUpdate  # never weaker than requested
 
 
 def parameters_for_keys(statements: LockStatements, columns: int) -> int:

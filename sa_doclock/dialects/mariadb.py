@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal
 from itertools import chain
@@ -12,9 +12,8 @@ from typing import Any
 from sqlalchemy import Connection, Select, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
-from ..errors import LockNotAvailable, LockNotSupported, SnapshotConflict
+from ..errors import LockNotAvailable, SnapshotConflict
 from ..options import LockOptions, may_queue, milliseconds
-from ..wait_info import Wait
 from .base import REPEATABLE_READ, Ends, ErrorCode, Limit, MaxParameters, PlainReads, Reach
 from .connection import rewritten_statements
 from .innodb import (
@@ -29,7 +28,6 @@ from .innodb import (
     InnoDBWaits,
 )
 from .innodb_named_locks import InnoDBNamedLocks
-from .monitoring import elapsed_seconds
 from .named_locks import recent_keys
 from .waits import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT, text_with_numbers
 
@@ -102,15 +100,15 @@ class MariaDBMonitoring(InnoDBMonitoring):
     holders_query = _HOLDERS
     connections_query = _CONNECTIONS
 
-    def waits(self, connection: Connection) -> Iterable[Wait]:
+    def waits(self, connection: Connection) -> Iterable[Sequence[Any]]:
         yield from _row_waits(connection)
         keys = recent_keys()
         for waiter, holder, name, seconds in connection.execute(_NAMED_WAITS):
             if holder is not None:
-                yield Wait(waiter, holder, None, keys.get(name, name), elapsed_seconds(seconds))
+                yield waiter, holder, None, keys.get(name, name), seconds
 
 
-def _row_waits(connection: Connection) -> Iterator[Wait]:
+def _row_waits(connection: Connection) -> Iterator[Sequence[Any]]:
     threads: dict[str, list[int]] = {}
     rows = connection.execute(_WAITS).all()
     for transaction, thread in connection.execute(_HOLDERS_OF_LOCKS) if rows else ():
@@ -119,7 +117,7 @@ def _row_waits(connection: Connection) -> Iterator[Wait]:
         name = None if table is None else table.removeprefix(here or "").replace("`", "")
         blocking = (threads.get(number, ()) for number in str(blockers).split(","))
         for blocker in chain.from_iterable(blocking):
-            yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
+            yield waiter, blocker, name, key, seconds
 
 
 class ConflictIsolation(InnoDBIsolation):
@@ -225,9 +223,7 @@ class MariaDBLocks(InnoDBLocks):
         super().__init__(dialect)
         if (self.server_version or ()) >= _DETECTS_CONFLICTS:
             self.isolation = ConflictIsolation()
-
-    def check_support(self, lock: LockOptions) -> None:
-        super().check_support(lock)
         version = self.server_version or HAS_SKIP_LOCKED
-        if LockOptions.SkipLocked in lock and version < HAS_SKIP_LOCKED:
-            raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, and this server is {version}")
+        if version < HAS_SKIP_LOCKED:
+            needed = f"SKIP LOCKED needs MariaDB 10.6, and this server is {version}"
+            self.refused = {LockOptions.SkipLocked: needed}

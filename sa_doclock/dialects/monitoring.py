@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sqlalchemy import Connection, Table
 
 from ..keys import Identity
 
 if TYPE_CHECKING:
-    from ..wait_info import LockConnection, Wait
+    from ..wait_info import LockConnection
 
 
 class LockMonitoring(ABC):
@@ -39,47 +39,55 @@ class LockMonitoring(ABC):
         """
 
     @abstractmethod
-    def waits(self, connection: Connection) -> Iterable[Wait]:
-        """Return who waits for a lock, and for whom."""
+    def waits(self, connection: Connection) -> Iterable[Sequence[Any]]:
+        """Return a row for each pair of a waiter and its blocker.
+
+        Its columns are the ids of their connections, the table and key as in LockWait, and the seconds of
+        the wait.
+        """
 
     @abstractmethod
-    def describe(
-        self, connection: Connection, ids: Collection[int]
-    ) -> Mapping[int, LockConnection]:
-        """Return the server's information about these connections, by their ids."""
+    def connections(self, connection: Connection, ids: Collection[int]) -> Iterable[Sequence[Any]]:
+        """Return a row for each of these connections, or for more.
+
+        Its columns are those of LockConnection as far as ``statement``, then the host and, if the server
+        does not say who holds a row, False.  ``state`` may be the server's word.
+        """
+
+
+# The servers' words, for connections that hold or wait for a lock: MySQL, MariaDB; SQL Server.
+_STATES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("Sleep", "sleeping"), "idle in transaction"),
+    **dict.fromkeys(("Query", "Execute", "running", "suspended", "runnable"), "active"),
+}
 
 
 def describe_connections(
     monitoring: LockMonitoring, connection: Connection, ids: Collection[int]
 ) -> Mapping[int, LockConnection]:
-    """Describe these connections; for one that is gone, only the id is known."""
-    from ..wait_info import LockConnection  # noqa: PLC0415  # few programs ask
+    """Describe these connections; for one that is gone, only the id is known.
 
-    known = monitoring.describe(connection, ids) if ids else {}
-    return {number: known.get(number) or LockConnection(number) for number in ids}
-
-
-def connections_by_id(
-    rows: Iterable[Sequence[Any]], states: Mapping[str, str]
-) -> Mapping[int, LockConnection]:
-    """Return the connections of these rows, and the prepared transactions as connection 0.
-
-    :param rows: id, user, application, state, seconds of the transaction, statement, host.
-    :param states: our words for the server's states.
+    Connection 0 is a prepared transaction.
     """
     from ..wait_info import PREPARED, LockConnection  # noqa: PLC0415  # few programs ask
 
-    found = {0: LockConnection(0, state=PREPARED)}
-    for number, user, application, state, seconds, statement, host in rows:
-        found[number] = LockConnection(
-            number,
-            user,
-            application or None,
-            states.get(state, state),
-            elapsed_seconds(seconds),
-            statement or None,
-            host=host or None,
-        )
+    found = {number: LockConnection(number) for number in ids}
+    if 0 in found:
+        found[0] = LockConnection(0, state=PREPARED)
+    for number, user, application, state, seconds, statement, host, *certain in (
+        monitoring.connections(connection, sorted(ids)) if ids else ()
+    ):
+        if number in found:
+            found[number] = LockConnection(
+                number,
+                user,
+                application or None,
+                _STATES.get(state, state),
+                elapsed_seconds(seconds),
+                statement or None,
+                all(certain),
+                host or None,
+            )
     return found
 
 

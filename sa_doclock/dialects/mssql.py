@@ -20,13 +20,11 @@ from ..errors import (
     LockFailed,
     LockNotAvailable,
     LockNotSupported,
-    WrongIsolation,
 )
 from ..interruptions import ErrorsIgnored
 from ..keys import Identity
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import ExecuteStatement, on_return
-from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,
@@ -47,7 +45,6 @@ from .base import (
 from .compatible_servers import find_server
 from .connection import ask_driver, connection_setting, other_connection, rewritten_statements
 from .lock_statements import LockText, MaxParameters, index_like_rows
-from .monitoring import connections_by_id, elapsed_seconds
 from .mssql_errors import SQLServerErrors
 from .mssql_keys import StoredKey
 from .named_locks import short_name
@@ -167,7 +164,6 @@ _WRITABLE = "sa_doclock.writable"
 _TEMPORAL = "SELECT COUNT(*) FROM sys.tables WHERE temporal_type = 2"
 _SOME_SECONDS = 4.321  # no server has it as its default LOCK_TIMEOUT
 _WITH_PARAMETER = select(literal(1, Integer))  # sent in the same way as a lock by key
-_STATES = {"sleeping": IDLE, "running": ACTIVE, "suspended": ACTIVE, "runnable": ACTIVE}
 
 
 class SQLServerMonitoring(LockMonitoring):
@@ -184,15 +180,12 @@ class SQLServerMonitoring(LockMonitoring):
         found = connection.execute(_HOLDERS, {"name": quoted_name(connection, header)}).all()
         return {pid: True for pid, sure in found if sure} or {pid: False for pid, _ in found}
 
-    def waits(self, connection: Connection) -> Iterable[Wait]:
+    def waits(self, connection: Connection) -> Iterable[Sequence[Any]]:
         connection.exec_driver_sql(_SHORT_TIMEOUT)
-        for waiter, blocker, table, key, seconds in connection.execute(_WAITS):
-            yield Wait(waiter, blocker, table, key, elapsed_seconds(seconds))
+        return connection.execute(_WAITS)
 
-    def describe(
-        self, connection: Connection, ids: Collection[int]
-    ) -> Mapping[int, LockConnection]:
-        return connections_by_id(connection.execute(_CONNECTIONS, {"ids": sorted(ids)}), _STATES)
+    def connections(self, connection: Connection, ids: Collection[int]) -> Iterable[Sequence[Any]]:
+        return connection.execute(_CONNECTIONS, {"ids": ids})
 
 
 def _timestamp() -> TypeEngine[Any]:
@@ -246,16 +239,10 @@ class SQLServerStatements(LockStatements):
     # 8632".  Where that begins for an OR of composite keys is not known, so their number is small.
     # https://learn.microsoft.com/sql/t-sql/language-elements/in-transact-sql
     max_parameters = MaxParameters(2_000, of_or=200, left_out=1_000)
+    snapshot_level = SNAPSHOT
 
     def key_type(self, type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
         return None if isinstance(type_, Integer) else StoredKey(type_)
-
-    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
-        if base_of(lock) is _SHARED:
-            if level == SNAPSHOT:
-                return LockOptions.None_
-            return lock & ~_SHARED | _FOR_UPDATE  # never weaker than requested
-        return LockOptions.None_ if base_of(lock) is LockOptions.SnapshotRead else lock
 
 
 class SQLServerLifecycle(TransactionLifecycle):
@@ -407,18 +394,10 @@ class SQLServerLocks(LockStrategy):
         connection: Connection,
         lock: LockOptions,
         seconds: float | None,
-        level: str | None,
         opened_for: LockOptions | None,
         header: Table | None,
-    ) -> bool:
-        if level == "READ UNCOMMITTED" and base_of(lock) in self.isolation.levels:
-            raise WrongIsolation(
-                "the transaction is open at READ UNCOMMITTED, where the session would read details that another "
-                "transaction has not committed. End it, or set READ COMMITTED"
-            )
-        opens = super().join(connection, lock, seconds, level, opened_for, header)
+    ) -> None:
         self._refuse_read_only(connection, lock)
-        return opens
 
     def check_table(
         self,

@@ -12,10 +12,9 @@ from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
-from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
-from ..options import LockOptions, base_of, milliseconds
+from ..errors import DeadlockDetected, LockNotAvailable
+from ..options import MODIFIERS, LockOptions, milliseconds
 from ..sqlalchemy_internals import hint_comments_of, with_hint_comment
-from ..wait_info import Wait
 from .base import Ends, ErrorCode, Limit, MaxParameters, NativeCode, Reach
 from .connection import ask_driver, other_connection
 from .error_codes import code_of
@@ -30,7 +29,6 @@ from .innodb import (
 )
 from .innodb_named_locks import InnoDBNamedLocks
 from .innodb_tables import StorageEngine
-from .monitoring import elapsed_seconds
 from .named_locks import recent_keys
 from .names import quoted_name
 from .waits import text_with_numbers
@@ -128,7 +126,7 @@ class MySQLMonitoring(InnoDBMonitoring):
     holders_query = _HOLDERS
     connections_query = _CONNECTIONS
 
-    def waits(self, connection: Connection) -> Iterable[Wait]:
+    def waits(self, connection: Connection) -> Iterable[Sequence[Any]]:
         waits = [*_row_waits(connection)]
         for waiter, blocker, *place in connection.execute(_OTHER_WAITS):
             waits.append((waiter, [blocker], *place))
@@ -141,7 +139,7 @@ class MySQLMonitoring(InnoDBMonitoring):
             known = key if table else keys.get(key, key)
             for other in _ids(blockers, threads, waiting):
                 if pid is not None:
-                    yield Wait(pid, other, table, known, elapsed_seconds(seconds))
+                    yield pid, other, table, known, seconds
 
 
 def _ids(
@@ -276,19 +274,17 @@ class MySQLLocks(InnoDBLocks):
         super().__init__(dialect)
         # SQLAlchemy before 2.0.45 renders LOCK IN SHARE MODE OF .., which no MySQL accepts:
         # https://github.com/sqlalchemy/sqlalchemy/issues/10134
-        self._spells_share = hasattr(dialect, "use_mysql_for_share")
-        if self._version < HAS_MODIFIERS:
+        if not hasattr(dialect, "use_mysql_for_share"):
+            needed = "SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer"
+            self.refused = {LockOptions.SharedRead: needed}
+        version = self.server_version or HAS_MODIFIERS
+        if version < HAS_MODIFIERS:
             self.statements = OldMySQLStatements()
-
-    def check_support(self, lock: LockOptions) -> None:
-        super().check_support(lock)
-        modifier = lock & (LockOptions.NoWait | LockOptions.SkipLocked)
-        if modifier and self._version < HAS_MODIFIERS:
-            raise LockNotSupported(
-                f"{modifier} needs MySQL 8.0.1, and this server is {self._version}"
-            )
-        if base_of(lock) is LockOptions.SharedRead and not self._spells_share:
-            raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
+            needed = f"{{}} needs MySQL 8.0.1, and this server is {version}"
+            self.refused = {
+                **{option: needed.format(option) for option in MODIFIERS},
+                **self.refused,
+            }
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
         # Unlike information_schema, it opens no read view.
@@ -309,7 +305,3 @@ class MySQLLocks(InnoDBLocks):
         # Since 8.0, information_schema consists of InnoDB tables: reading them begins a
         # transaction, and at REPEATABLE READ opens its read view.
         return other_connection(connection)
-
-    @property
-    def _version(self) -> tuple[Any, ...]:
-        return self.server_version or HAS_MODIFIERS

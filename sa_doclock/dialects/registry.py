@@ -20,7 +20,7 @@ from ..options import LockOptions, base_of, is_row_lock
 from ..sqlalchemy_internals import with_variant
 from .base import AUTOCOMMIT, Locked, LockStrategy, levels_for
 from .compatible_servers import find_server
-from .lock_statements import has_hints
+from .lock_statements import has_hints, lock_in_select
 
 ENTRY_POINT_GROUP = "sa_doclock.dialects"
 """The entry points by which other packages add a LockStrategy."""
@@ -181,13 +181,20 @@ def has_hint(bind: Engine | Connection, lock: LockOptions) -> bool:
     return found is not None and lock in found.statements.texts and has_hints(found.statements)
 
 
+def check_support(strategy: LockStrategy, lock: LockOptions) -> None:
+    """:raises LockNotSupported: this database or version cannot give that lock."""
+    for option, reason in strategy.refused.items():
+        if option in lock:
+            raise LockNotSupported(reason)
+
+
 def may_wait(strategy: LockStrategy, lock: LockOptions) -> bool:
     """Return whether this lock waits for another holder, in a transaction that is opened for it."""
     base = base_of(lock)
     if strategy.statements.locked is Locked.DATABASE:
         return base is LockOptions.ForUpdate
     level = next(iter(levels_for(strategy.isolation, base)), None)
-    return is_row_lock(strategy.statements.row_lock(base, level))
+    return is_row_lock(lock_in_select(strategy.statements, base, level))
 
 
 def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:

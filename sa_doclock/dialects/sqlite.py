@@ -48,7 +48,7 @@ from .base import (
 from .connection import ask_driver, is_rolled_back_later, other_connection
 from .error_codes import code_of
 from .names import schema_of
-from .transaction_marks import SavepointMarks
+from .transactions import SavepointMarks
 
 _SHARED_CONNECTION = (
     "all sessions of this engine share this one connection, and so one transaction and its locks. "
@@ -120,9 +120,6 @@ class SQLiteStatements(LockStatements):
     locked = Locked.DATABASE
     # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
     max_parameters = MaxParameters(900)
-
-    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
-        return LockOptions.None_
 
 
 class SQLiteStatus(TransactionStatus):
@@ -288,11 +285,10 @@ class SQLiteLocks(LockStrategy):
     # The clock of the process, in milliseconds, in UTC: "The 'now' argument to date and time
     # functions always returns exactly the same value for multiple invocations within the same
     # sqlite3_step() call": https://www.sqlite.org/lang_datefunc.html
+    refused = {
+        LockOptions.SkipLocked: "SQLite locks the file, not rows, so there is nothing to skip"
+    }
     clock = ServerClock("strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'", DateTime)
-
-    def check_support(self, lock: LockOptions) -> None:
-        if LockOptions.SkipLocked in lock:
-            raise LockNotSupported("SQLite locks the file, not rows, so there is nothing to skip")
 
     def check_table(
         self,
@@ -318,12 +314,10 @@ class SQLiteLocks(LockStrategy):
             raise LockNotSupported(AUTOCOMMIT)
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
+        if _LOCKS_FILE not in self.findings:
+            self._check_file(connection)
         adapted = connection.connection
         driver: Any = adapted.driver_connection
-        if isinstance(connection.engine.pool, _SHARING_POOLS):
-            _refuse_shared(connection)
-        if _LOCKS_FILE not in self.findings:  # asked once of an engine
-            self._refuse_unlocked(connection)
         if driver.in_transaction:
             self._go_on(connection, lock, seconds)
             return
@@ -331,11 +325,15 @@ class SQLiteLocks(LockStrategy):
             raise LockNotSupported(AUTOCOMMIT)
         self._send_begin(connection, lock, seconds)
 
-    def _refuse_unlocked(self, connection: Connection) -> None:
-        """:raises LockNotSupported: another connection of this engine could take the same lock."""
+    def _check_file(self, connection: Connection) -> None:
+        """:raises LockNotSupported: another session of this engine could take the same lock."""
+        shares = isinstance(connection.engine.pool, _SHARING_POOLS)
+        if shares and not is_rolled_back_later(connection):
+            raise LockNotSupported(_SHARED_CONNECTION)
         if _may_have_no_locks(connection.engine) and not _excludes_others(connection):
             raise LockNotSupported(_NO_FILE_LOCKS)
-        self.findings[_LOCKS_FILE] = True
+        if not shares:
+            self.findings[_LOCKS_FILE] = True  # asked once of an engine
 
     def _send_begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is not LockOptions.ForUpdate:
@@ -370,19 +368,11 @@ class SQLiteLocks(LockStrategy):
         connection: Connection,
         lock: LockOptions,
         seconds: float | None,
-        level: str | None,
         opened_for: LockOptions | None,
         header: Table | None,
-    ) -> bool:
-        if isinstance(connection.engine.pool, _SHARING_POOLS):
-            _refuse_shared(connection)
-        driver: Any = connection.connection.driver_connection
-        if not driver.in_transaction:  # sqlite3 runs a SELECT outside any transaction
-            self.begin(connection, lock, seconds)
-            return True
+    ) -> None:
         if _LOCKS_FILE not in self.findings:
-            self._refuse_unlocked(connection)
-        super().join(connection, lock, seconds, level, opened_for, header)
+            self._check_file(connection)
         opened, wanted = base_of(opened_for or LockOptions.None_), base_of(lock)
         if opened is LockOptions.SharedRead and wanted is LockOptions.ForUpdate:
             raise WrongIsolation(
@@ -398,7 +388,6 @@ class SQLiteLocks(LockStrategy):
                 except OperationalError as error:
                     _refuse_read_only(error)
                     raise
-        return False
 
 
 def _may_be_read_only(engine: Engine) -> bool:
@@ -443,11 +432,6 @@ def _takes_write_lock(connection: Connection) -> bool:
             raise
         return False
     return True
-
-
-def _refuse_shared(connection: Connection) -> None:
-    if not is_rolled_back_later(connection):
-        raise LockNotSupported(_SHARED_CONNECTION)
 
 
 def _take_write_lock(connection: Connection, table: Table | None) -> None:

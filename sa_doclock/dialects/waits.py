@@ -1,7 +1,8 @@
-"""The waits for locks: their limits, and the victim of a deadlock."""
+"""The limits of a lock: of the wait for it, and of the idle time of a transaction that holds it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal
 from typing import Any, Final
@@ -57,6 +58,19 @@ class LockWaits:
 
     def lower_deadlock_priority(self, connection: Connection) -> None:
         """Make this transaction the victim of a deadlock, if the server offers the choice."""
+
+
+class ServerHoldLimit(ABC):
+    """The limit by which the server itself ends an idle transaction; a dialect may omit it."""
+
+    @abstractmethod
+    def limit(self, connection: Connection, seconds: float) -> None:
+        """Let the server end this transaction if it is idle for longer than that.
+
+        The server must count the idle time after every statement, even if a driver ends one in a
+        way that stops the server's clock.  Sent before the lock.  Register ``on_return()`` for a
+        setting that outlives the transaction; a shorter limit of the server's own stays.
+        """
 
 
 def text_with_numbers(words: str, **numbers: int | Decimal) -> TextClause:

@@ -32,6 +32,19 @@ from ..options import is_row_lock
 _WATCHING: Final = "watching the hold limit"
 
 
+class _Memory:
+    """The state of one transaction.
+
+    :ivar limited: the connections whose server has the limit, each with the ledger at that time.
+    :ivar prepares: the first phase of a two-phase commit has begun: a ROLLBACK would not end it.
+    """
+
+    prepares = False
+
+    def __init__(self) -> None:
+        self.limited: dict[TransactionConnection, tuple[Ledger, int]] = {}
+
+
 class HoldLimit(SessionPart):
     """The limit of one session, from the first lock of a transaction to its end: its ``Deadline``.
 
@@ -47,7 +60,7 @@ class HoldLimit(SessionPart):
     def is_over(self) -> bool:
         """Return whether a lock has been held for longer; executes nothing."""
         state = self._state()
-        if state is None or state.connections.reads_snapshot:
+        if state is None or state.connections.reads_snapshot or self._memory(state).prepares:
             return False
         return state.ledger.held_for() > self.seconds
 
@@ -92,12 +105,16 @@ class HoldLimit(SessionPart):
     def _limiting_both(
         self, connection: TransactionConnection, request: LockRequest, seconds: float
     ) -> Iterator[None]:
-        strategy = connection.strategy
-        assert strategy.hold_limit is not None
-        with strategy.hold_limit.limit_with_wait(
-            *(strategy.waits, connection.connection, request.lock, request.seconds, seconds),
-            few_rows=request.few_rows,
-        ):
+        strategy, few_rows = connection.strategy, request.few_rows
+        pipeline = strategy.pipeline(connection.connection)
+        if pipeline is not None:
+            wait = pipeline.locking(request.seconds, None, few_rows=few_rows, hold_limit=seconds)
+        else:
+            assert strategy.hold_limit is not None
+            strategy.hold_limit.limit(connection.connection, seconds)
+            to_wait = connection.connection, request.lock, request.seconds
+            wait = strategy.waits.limited(*to_wait, few_rows=few_rows)
+        with wait:
             yield
         self.note_server_limited(connection)
 
@@ -118,7 +135,7 @@ class HoldLimit(SessionPart):
         if server is None or lent:
             return None
         # A rollback to a savepoint may undo the setting.
-        if self._limited(state).get(joined) == (state.ledger, state.ledger.releases):
+        if self._memory(state).limited.get(joined) == (state.ledger, state.ledger.releases):
             return None
         # Only locks of rows have SELECTs that can carry the limit.
         if request.named or request.as_is:
@@ -131,15 +148,15 @@ class HoldLimit(SessionPart):
         """Record that this server has the limit."""
         state = self._state()
         assert state is not None
-        self._limited(state)[joined] = state.ledger, state.ledger.releases
+        self._memory(state).limited[joined] = state.ledger, state.ledger.releases
 
-    def _limited(self, state: LockContext) -> dict[TransactionConnection, tuple[Ledger, int]]:
-        """Return the connections whose server has the limit, each with the ledger at that time."""
-        return state.transaction.memory(self, dict)
+    def _memory(self, state: LockContext) -> _Memory:
+        return state.transaction.memory(self, _Memory)
 
     def _watch(self, joined: TransactionConnection) -> None:
         if not joined.is_listened(_WATCHING):
             joined.listen("before_cursor_execute", self._before_statement, _WATCHING)
+            joined.listen("prepare_twophase", self._before_prepare, _WATCHING)
             joined.listen("commit", self._before_commit, _WATCHING)
             joined.listen("rollback", self._before_rollback, _WATCHING)
 
@@ -148,6 +165,16 @@ class HoldLimit(SessionPart):
     ) -> None:
         if not statement.startswith("ROLLBACK") and self.is_over():  # a rollback to a savepoint
             raise self._end_transaction()
+
+    def _before_prepare(self, *_: Any) -> None:
+        state = self._state()
+        if state is None:
+            return
+        if self.is_over():
+            raise self._end_transaction()
+        self._memory(
+            state
+        ).prepares = True  # the servers keep it, whatever happens to the connection
 
     def _before_commit(self, _connection: Connection) -> None:
         state = self._state()

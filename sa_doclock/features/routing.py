@@ -30,6 +30,7 @@ from ..core.transaction import (
 )
 from ..errors import DocLockError, LockMisuse, LockNotSupported
 from ..options import LockOptions, base_of
+from ..sqlalchemy_internals import all_mappers
 
 Bind = Engine | Connection
 
@@ -51,12 +52,14 @@ class _Pin:
     :ivar primary: its result for a write at that time; None: it refused.
     :ivar elsewhere: engines of other databases.
     :ivar random: ``get_bind()`` gives different answers to the same question.
+    :ivar names: of the tables in the statements of its locks.
     """
 
     bind: Bind
     primary: Bind | None
     elsewhere: set[Engine] = field(default_factory=set)
     random: bool = False
+    names: set[TableName | None] = field(default_factory=set)
 
 
 class _Pinned:
@@ -98,8 +101,9 @@ class BindRouter(SessionPart):
             entity, clause = kwargs.get("mapper", args[0] if args else None), kwargs.get("clause")
             found = getattr(inspect(entity, raiseerr=False), "mapper", None)
             mapper = found if isinstance(found, Mapper) else None
-            names = _names_in(clause) if mapper is None else _names_of_tables(mapper)
-            pin = self._pin_at(names)
+            # A join has the mapper of its first entity alone.
+            own = () if mapper is None else _names_of_tables(mapper)
+            pin = self._pin_at(own) or self._pin_at(_names_in(clause))
             if pin is not None and self._is_same(pin, {**kwargs, **_write(mapper, clause)}):
                 return pin.bind
         return self._checked(self._ask(*args, **kwargs))
@@ -128,6 +132,7 @@ class BindRouter(SessionPart):
             add_document(error, request.entity, request.ident, request.lock, database)
             raise
         self._pinned.chosen[pin.bind] = pin
+        pin.names.update(_names_locked(request))
         return request._replace(bind_arguments={"bind": pin.bind})
 
     def _pin_of(self, request: LockRequest) -> _Pin:
@@ -156,12 +161,11 @@ class BindRouter(SessionPart):
         The session's transaction has begun there, so its end ends this too.
         """
         pinned = self._pinned
-        pin = pinned.chosen[bind]
-        for name in _names_locked(request):
+        pin = pinned.chosen.setdefault(bind, _Pin(bind, bind))  # the session's own Connection
+        pin.names.update(_names_locked(request))
+        locked = {*roots, *_roots_in(frozenset(pin.names))}
+        for name in chain(pin.names, *map(_names_of_document, locked)):
             pinned.pins.setdefault(name, pin)
-        for root in roots:
-            for name in _names_of_document(root):
-                pinned.pins.setdefault(name, pin)
 
     def _is_ours(self, bind: Bind) -> bool:
         if bind in self._pinned.chosen:
@@ -229,6 +233,13 @@ def _names_of_tables(mapper: Mapper[Any]) -> Sequence[TableName]:
     return [
         (candidate.schema, candidate.name) for candidate in tables if isinstance(candidate, Table)
     ]
+
+
+@mapper_cache
+def _roots_in(names: frozenset[TableName | None]) -> Collection[Mapper[Any]]:
+    """Return the roots of the classes of these tables."""
+    found = (mapper for mapper in all_mappers() if not names.isdisjoint(_names_of_tables(mapper)))
+    return {root_of(mapper) for mapper in found}
 
 
 @mapper_cache

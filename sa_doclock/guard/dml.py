@@ -9,22 +9,21 @@ atomic_update() makes a relative UPDATE of headers, for which the database's own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
 from sqlalchemy import BindParameter, ClauseElement, Update
-from sqlalchemy.engine import IteratorResult
 from sqlalchemy.engine import Row as ResultRow
 from sqlalchemy.exc import ArgumentError, InvalidRequestError
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
-from ..core.documents import document_key, key_attributes
+from ..core.documents import document_key
 from ..dml_internals import returned_columns
-from ..keys import Identity
+from ..keys import DocumentKey, Identity
 from ..sqlalchemy_internals import autoflush, buffer_rows
 from ..versions import counts_up
 from .refusals import Refusals
@@ -34,8 +33,12 @@ from .touched import brings_into_its_where, covers, rows_written, select_number
 
 
 @contextmanager
-def checked_write(refusals: Refusals, write: Write) -> Iterator[Callable[[Any], Any]]:
+def checked_write(
+    refusals: Refusals, write: Write, coming: Collection[DocumentKey | None] = ()
+) -> Iterator[Callable[[Any], Any]]:
     """Check the write, execute it in the block, raise the versions, and record new documents.
+
+    :param coming: documents that the block inserts, too.
 
     Yields a function that returns the statement's result after it has recorded the keys of new
     headers in it.
@@ -44,7 +47,7 @@ def checked_write(refusals: Refusals, write: Write) -> Iterator[Callable[[Any], 
     """
     session = refusals.session()
     targets = targets_here(session, write) if refusals.enabled else ()
-    checks = [StatementCheck(refusals, target, write) for target in targets]
+    checks = [StatementCheck(refusals, target, write, coming) for target in targets]
     if checks:
         # The execution would flush too, but the rows that the check finds depend on it.
         autoflush(session, write.options)
@@ -98,40 +101,29 @@ def _keys_of_result(write: Write, target: Target, result: Any) -> tuple[Any, lis
     They are in the rows of ``returning(Order.id)`` or ``returning(Order)``, or in
     ``inserted_primary_key``.
     """
-    columns = returned_columns(write.statement)
+    columns, keys = returned_columns(write.statement), list[Identity]()
     if not columns:
-        return result, _key_inserted(write, result)
-    if isinstance(result, IteratorResult):  # of objects, or of their attributes
-        rows = (
-            row if isinstance(row, (tuple, ResultRow)) else (row,) for row in buffer_rows(result)
+        key: Any = None
+        with suppress(InvalidRequestError):  # after several rows, none is known
+            key = getattr(result, "inserted_primary_key", None)
+        own, named = (
+            [column.name for column in table.primary_key] for table in (write.table, write.named)
         )
-        found = [each for each in chain.from_iterable(rows) if isinstance(each, target.root.class_)]
-        headers = [key for key in (instance_state(each).identity for each in found) if key]
-        if headers:
-            return result, headers
-    return result, _keys_among(columns, target, result)
-
-
-def _key_inserted(write: Write, result: Any) -> list[Identity]:
-    key: Any = None
-    with suppress(InvalidRequestError):  # after several rows, none is known
-        key = getattr(result, "inserted_primary_key", None)
-    own, named = (
-        [column.name for column in table.primary_key] for table in (write.table, write.named)
-    )
-    return [] if key is None or None in key or own != named else [tuple(key)]
-
-
-def _keys_among(columns: Iterable[Any], target: Target, result: Any) -> list[Identity]:
-    assert target.mapper is not None
+        return result, [] if key is None or None in key or own != named else [tuple(key)]
     returned = [
         target.attribute_of(column) if hasattr(column, "key") else None for column in columns
     ]
-    names = key_attributes(target.mapper)
-    if not {*names} <= {*returned}:
-        return []
-    places = [returned.index(name) for name in names]
-    return [tuple(row[place] for place in places) for row in buffer_rows(result)]
+    names = target.key
+    has_keys = {*names} <= {*returned}
+    if not has_keys and None not in columns:
+        return result, []
+    for row in buffer_rows(result):
+        values = row if isinstance(row, (tuple, ResultRow)) else (row,)
+        headers = [value for value in values if isinstance(value, target.root.class_)]
+        keys += filter(None, (instance_state(header).identity for header in headers))
+        if has_keys and not headers:
+            keys.append(tuple(values[returned.index(name)] for name in names))
+    return result, keys
 
 
 def _can_count(checks: Sequence[StatementCheck], write: Write) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import ClauseElement
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection
 from sqlalchemy.orm.attributes import instance_state
 
@@ -17,27 +17,22 @@ from ..core.documents import (
     HeaderResolver,
     ask,
     compares_in_python,
+    declares,
     document_root,
     has_null,
     header_identity,
     is_row_of_root,
     key_attributes,
-    key_columns,
     mapper_of,
     state_in_session,
 )
 from ..core.same_tables import same_attribute
-from ..core.statements import chunks, key_in
 from ..keys import DocumentKey, Identity, document_label, public_key
-from ..kinds import kinds_of
 from ..sqlalchemy_internals import modified_states, new_states
 from .refusals import Refusal, Refusals
-from .rules import States, WriteRules, names_of_parts, rules_for, untold_targets
+from .rules import WriteRules, is_told, names_of_parts, rules_for, targets_in
 from .targets import Target, Way, is_header_target, is_plain, targets_extended
-from .touched import key_of_table
-
-By = tuple[str, str] | None
-"""The change by which a row is written to a document: with the row's key, and without it."""
+from .touched import RowHeaders, key_of_table
 
 
 class WrittenRow(NamedTuple):
@@ -47,37 +42,26 @@ class WrittenRow(NamedTuple):
     rules: WriteRules
     way: Way
 
-    @property
-    def label(self) -> str:
-        """The row in the words of an error."""
-        if self.state.identity is None:
-            return f"a new {self.state.class_.__name__}"
-        return document_label(self.state.class_, public_key(self.state.identity))
+    def refusal(self, root: Mapper[Any], identity: Identity, by: str | None) -> Refusal:
+        """Return the refusal of the row's write to this document.
 
-    def through(self, name: str) -> By:
-        """Return the change of this attribute, which also writes other rows."""
-        return f"{self.label}.{name}", f"{self.state.class_.__name__}.{name}"
-
-    def refusal(self, root: Mapper[Any], identity: Identity, by: By) -> Refusal:
-        """Return the refusal of the row's write to this document."""
-        words = f"would be {self.way.value}"
-        of_row, of_rows = (f" in {name!r}" for name in by) if by else ("", "")
-        rows = f"{self.state.class_.__name__} rows {words}{of_rows}"
-        return Refusal(root, identity, f"{self.label} {words}{of_row}", rows, self.state)
+        :param by: the attribute by whose change it is written, if known.
+        """
+        name, key = self.state.class_, self.state.identity
+        subject = f"a new {name.__name__}" if key is None else document_label(name, public_key(key))
+        did = f"would be {self.way.value}" + (f" in {by!r}" if by else "")
+        return Refusal(root, identity, subject, did, self.state)
 
 
 class FullCheck:
     """The full check of the rows of one flush; the rows of one call share their database reads.
 
-    :param new: objects inserted in the same flush; None: all new ones of the session.
     :param written: the rows are in the database already.
     """
 
-    def __init__(
-        self, refusals: Refusals, new: States | None = None, *, written: bool = False
-    ) -> None:
+    def __init__(self, refusals: Refusals, *, written: bool = False) -> None:
         self.refusals, self.session = refusals, refusals.session()
-        self.new, self.written = new, written
+        self.written = written
         self.resolvers: dict[Mapper[Any], HeaderResolver] = {}
 
     def check(self, to_check: Iterable[WrittenRow]) -> None:
@@ -89,10 +73,7 @@ class FullCheck:
                 by_root[row.rules.root].append(row.state)
         for root, states in by_root.items():
             self._resolver(root).read_ahead(states)
-        untold = (
-            row for row in rows if row.rules.untold and (self.written or row.way is not Way.INSERT)
-        )
-        found = [*self._of_untold(untold), *chain.from_iterable(map(self._of_row, rows))]
+        found = [*self._of_stored(rows), *chain.from_iterable(map(self._of_row, rows))]
         self.refusals.allow(found, self.resolvers, self._expected)
 
     # Each of these yields refusals for documents of written rows; allow() drops those of locked documents.
@@ -101,15 +82,9 @@ class FullCheck:
         rules, state, root = row.rules, row.state, row.rules.root
         if self.written:  # first, before other checks read expired attributes
             yield from self._of_unread(row)
-            yield from self._of_kinds(row)
         elif not rules.kind.isdisjoint(state.committed_state):
             self.refusals.memory.held.pop(state, None)  # written, it shows more
         if root is not None:
-            # Written without a flush: no later check sees what the table sets.
-            if self.new is not None and rules.generated is not None:
-                given = state.dict if row.way is Way.INSERT else state.committed_state
-                for name in sorted(rules.generated.by(row.way) - given.keys())[:1]:
-                    yield row.refusal(root, UNKNOWN, (name, name))
             yield from self._of_documents(root, row)
         yield from self._of_related(row)
 
@@ -125,21 +100,34 @@ class FullCheck:
                 self._resolver(root).read_ahead(states)
                 for other in states:
                     changed = WrittenRow(other, row.rules, Way.UPDATE)
-                    yield from self._of_documents(root, changed, row.through(name))
+                    yield from self._of_documents(
+                        root, changed, f"{row.state.class_.__name__}.{name}"
+                    )
 
-    def _of_documents(self, root: Mapper[Any], row: WrittenRow, by: By = None) -> Iterator[Refusal]:
+    def _of_documents(
+        self, root: Mapper[Any], row: WrittenRow, by: str | None = None
+    ) -> Iterator[Refusal]:
         for identity in self._resolver(root).headers(row.state):
             if self.refusals.permits(root, identity):
                 continue
             self.refusals.memory.held.pop(row.state, None)  # check it again when written
             if self._is_inserted((root.class_, identity), row.state):
                 continue
+            if identity is UNKNOWN and self._shows_it_when_written(row.state, root):
+                continue
             if by is None and row.way is Way.UPDATE:
-                name = _changed(row.state, root)
-                if name is None:
+                by = _changed(row.state, root)
+                if by is None:
                     return
-                by = name, name
             yield row.refusal(root, identity, by)
+
+    def _shows_it_when_written(self, state: InstanceState[Any], root: Mapper[Any]) -> bool:
+        """Return whether an SQL expression names the owner, which the check after the write knows.
+
+        Not with versions: that of the new owner is raised before the write.
+        """
+        expressions = (isinstance(value, ClauseElement) for value in state.dict.values())
+        return any(expressions) and not declares(root, "version")
 
     def _of_unread(self, row: WrittenRow) -> Iterator[Refusal]:
         """Yield the refusals for a row that was written with values that only the database knows.
@@ -149,105 +137,73 @@ class FullCheck:
         state, root = row.state, row.rules.root
         names = sorted(row.rules.moves & row.rules.columns & state.expired_attributes)
         if names and root is not None:
-            by = (names[0], names[0]) if row.way is Way.UPDATE else None
+            by = names[0] if row.way is Way.UPDATE else None
             identity = tuple(state.mapper.primary_key_from_instance(state.obj()))
             for header in self._resolver(root).stored_headers(state.mapper, identity):
                 yield row.refusal(root, header, by)
 
-    def _of_kinds(self, row: WrittenRow) -> Iterator[Refusal]:
-        """Yield the refusals for a row that changes its class: only the database knows its owners.
-
-        Before the write, it is found as a row of its old class.
-        """
-        state = row.state
-        changed = {*state.committed_state, *state.expired_attributes}
-        for name in row.rules.kind & changed if row.way is Way.UPDATE else ():
-            history = state.attrs[name].history
-            kinds: Iterable[Mapper[Any]] = state.mapper.polymorphic_map.values()
-            if history.deleted:  # otherwise only the database knows the row's old class
-                kinds = chain.from_iterable(
-                    kinds_of(state.mapper, value) for value in history.sum()
-                )
-            for kind in kinds:
-                root = document_root(kind)
-                if root is not None and not state.mapper.isa(kind):
-                    for header in self._resolver(root).stored_headers(kind, state.identity or ()):
-                        yield row.refusal(root, header, row.through(name))
-
-    def _of_untold(self, rows: Iterable[WrittenRow]) -> Iterator[Refusal]:
-        """Yield the refusals for rows whose class does not show their documents."""
+    def _of_stored(self, rows: Iterable[WrittenRow]) -> Iterator[Refusal]:
+        """Yield the refusals for rows whose objects do not show their documents: the database does."""
         by_class = defaultdict(list)
         for row in rows:
             by_class[row.state.mapper, row.way].append(row)
         for (mapper, way), of_class in by_class.items():
-            for target, table in untold_targets(mapper).items():
+            for target, table in targets_in(mapper).items():
                 # A new row of the table may create a new header of this target, and no other.
                 is_new = way is Way.INSERT and is_header_target(target)
                 is_new = is_new and not any(targets_extended([target], table, None))
-                for row, by, header in self._headers_in(target, table, of_class):
+                asked = [row for row in of_class if self._is_asked_about(row, target)]
+                for row, by, header in self._headers_in(target, table, asked):
                     if is_new and header is not UNKNOWN:
                         self.refusals.add_inserted((target.root.class_, header))
-                    elif way is not Way.INSERT or not _inserts(row.state, target.root, header):
+                    # The INSERT of an object may create this header too, as for a class on a join().
+                    elif way is not Way.INSERT or header != _values(
+                        row.state, target.root.primary_key, written=True
+                    ):
                         yield row.refusal(target.root, header, by)
+
+    def _is_asked_about(self, row: WrittenRow, target: Target) -> bool:
+        """Return whether the object may be a row of the target without showing it."""
+        mapper, changed = (
+            row.state.mapper,
+            {*row.state.committed_state, *row.state.expired_attributes},
+        )
+        if not is_told(mapper, target):
+            return self.written or row.way is not Way.INSERT
+        # A new class: before the write, the row was found as one of its old class.
+        has_new = self.written and row.way is Way.UPDATE and not row.rules.kind.isdisjoint(changed)
+        return has_new and target.mapper is not None and not mapper.isa(target.mapper)
 
     def _headers_in(
         self, target: Target, table: Any, rows: Iterable[WrittenRow]
-    ) -> Iterator[tuple[WrittenRow, By, Identity]]:
+    ) -> Iterator[tuple[WrittenRow, str, Identity]]:
         """Yield the objects whose rows in the table are of this target, with their headers."""
-        asked: dict[Identity, tuple[WrittenRow, By]] = {}
-        key = key_of_table(target, table, target.source)
-        columns = [table.columns[name] for name in key]
+        asked: dict[Identity, tuple[WrittenRow, str]] = {}
+        key = [*key_of_table(target, table, target.source).values()]
+        columns = [table.columns[name] for name in key_of_table(target, table, target.source)]
+        headers = RowHeaders(target, self._resolver(target.root))
         for row in rows:
-            name = _changed_in(row.state, target, table) if row.way is Way.UPDATE else ""
-            if name is None:  # the row is in another table
+            by = _changed_in(row.state, target, table) if row.way is Way.UPDATE else ""
+            if by is None:  # the row is in another table
                 continue
-            by = (name, name) if name else None
-            identity, headers = self._told(row, target, columns)
-            if identity is not None:
-                asked[identity] = row, by
-            yield from ((row, by, header) for header in headers)
-        for identity, header in self._stored_headers(target, [*key.values()], [*asked]):
-            yield (*(asked.get(identity) or next(iter(asked.values()))), header)
-
-    def _told(
-        self, row: WrittenRow, target: Target, key: Iterable[Any]
-    ) -> tuple[Identity | None, Collection[Identity]]:
-        """Return the key that an object's row has in a table, or its headers if it names the owner itself."""
-        written = self.written and row.way is not Way.DELETE
-        if target.mapper is None:
-            own = [target.table.columns[name] for name in target.read]
-            owner = _values(row.state, own, written=written)
+            owner, written = None, self.written and row.way is not Way.DELETE
+            if target.mapper is None:  # the object of an association may name the owner itself
+                own = [table.columns[name] for name in target.read]
+                owner = _values(row.state, own, written=written)
+            identity = _values(row.state, columns, written=written)
             if owner is not None:
-                return None, self._headers_of_owner(target, owner)
-        identity = _values(row.state, key, written=written)
-        return identity, [UNKNOWN] if identity is None else []
-
-    def _stored_headers(
-        self, target: Target, key: Sequence[Any], asked: Sequence[Identity]
-    ) -> Iterator[tuple[Identity, Identity]]:
-        """Yield the stored headers of rows of the target, each with the row's key."""
-        mapper = target.mapper
-        own = (
-            [target.table.columns[name] for name in target.read]
-            if mapper is None
-            else key_columns(target.source)
-        )
-        for some in chunks(asked):
-            rows = select(*key, *own).where(key_in(key, some))
-            for row in ask(self.session, rows, bind_arguments=target.bind_arguments):
-                found, identity = tuple(row[: len(key)]), tuple(row[len(key) :])
-                headers = (
-                    self._headers_of_owner(target, identity)
-                    if mapper is None
-                    else self._resolver(target.root).stored_headers(mapper, identity)
-                )
-                yield from ((found, header) for header in headers)
-
-    def _headers_of_owner(self, target: Target, owner: Identity) -> Collection[Identity]:
-        """Return the headers of the owner that a row of an association table names."""
-        (link,), resolver = target.links, self._resolver(target.root)
-        resolver.note_types(owner, link.types)
-        return resolver.headers_of_row(link.owner, owner)
+                yield from ((row, by, header) for header in headers.of_stored(owner))
+            elif identity is None:
+                yield row, by, UNKNOWN
+            else:
+                asked[identity] = row, by
+        for question in headers.select(key, [*asked]):
+            for found in ask(self.session, question, bind_arguments=target.bind_arguments):
+                identity, read = tuple(found[: len(key)]), tuple(found[len(key) :])
+                # One row may have an equal key in another spelling.
+                of_row = asked.get(identity) or next(iter(asked.values()))
+                for header in headers.of_stored(read, written=True):
+                    yield (*of_row, header)
 
     def _resolver(self, root: Mapper[Any]) -> HeaderResolver:
         resolver = self.resolvers.get(root)
@@ -280,8 +236,7 @@ class FullCheck:
     @cached_property
     def _coming(self) -> Mapping[DocumentKey, InstanceState[Any]]:
         """Objects by the documents that the flush creates, as known at the first access."""
-        new = new_states(self.session) if self.new is None else self.new
-        states = [*new, *modified_states(self.session)]
+        states = [*new_states(self.session), *modified_states(self.session)]
         found = zip(map(self._key_to_come, states), states, strict=True)
         return {key: state for key, state in found if key is not None}
 
@@ -346,11 +301,15 @@ def _changed_in(state: InstanceState[Any], target: Target, table: Any) -> str | 
     tables = [table] if target.mapper is None else target.mapper.tables
     columns = chain.from_iterable(written.columns for written in tables)
     names = (same_attribute(state.mapper, column) for column in columns)
-    return _first_changed(state, filter(None, names))
+    expired = state.expired_attributes  # also those that were set to an SQL expression
+    return _first_changed(state, (name for name in names if name), expired)
 
 
-def _first_changed(state: InstanceState[Any], names: Iterable[str]) -> str | None:
-    return next((name for name in names if state.attrs[name].history.has_changes()), None)
+def _first_changed(
+    state: InstanceState[Any], names: Iterable[str], also: Collection[str] = ()
+) -> str | None:
+    changed = (name for name in names if name in also or state.attrs[name].history.has_changes())
+    return next(changed, None)
 
 
 def _values(state: InstanceState[Any], columns: Iterable[Any], *, written: bool) -> Identity | None:
@@ -371,9 +330,3 @@ def _value(state: InstanceState[Any], name: str, *, written: bool) -> Any:
     # SQLAlchemy does not load the key of an expired object if the table has no primary key.
     key = dict(zip(key_attributes(state.mapper), state.identity or (), strict=False))
     return next(iter(values), key.get(name))
-
-
-def _inserts(state: InstanceState[Any], root: Mapper[Any], header: Identity) -> bool:
-    """Return whether the INSERT of an object creates this header too, as for a class on a join()."""
-    names = [same_attribute(state.mapper, column) for column in root.primary_key]
-    return tuple(None if name is None else state.dict.get(name) for name in names) == header

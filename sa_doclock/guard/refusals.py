@@ -177,8 +177,8 @@ class Refusal(NamedTuple):
 
     root: Mapper[Any]
     identity: Identity
-    what: str  # "Line 1 would be changed in 'value'"
-    rows: str  # the same without a key: "Line rows would be changed in 'value'"
+    subject: str  # "Line 1"
+    did: str  # "would be changed in 'value'"
     state: InstanceState[Any] | None = None  # the object of the row, if known
 
 
@@ -328,7 +328,7 @@ class Refusals:
         elif refusal.state is not None and self._reads is not None:
             read = self._reads.describe(refusal.state)
         error = UnlockedWrite(
-            f"{refusal.what} without the ForUpdate lock of its document. This transaction {holds}. "
+            f"{refusal.subject} {refusal.did} without the ForUpdate lock of its document. This transaction {holds}. "
             f"Lock first, then read, then change: session.get_entity({entity.__name__}, "
             f"{'...' if ident is None else key_text(ident)}, LockOptions.ForUpdate)."
         )
@@ -338,8 +338,10 @@ class Refusals:
         if self._mode == "raise":
             raise error
         # The warning names no row: Python shows each text once per line of the program.
+        state = refusal.state
+        rows = refusal.subject if state is None else f"{state.class_.__name__} rows"
         text = (
-            f"{refusal.rows} without the ForUpdate lock of their {entity.__name__}. Lock first, then "
+            f"{rows} {refusal.did} without the ForUpdate lock of their {entity.__name__}. Lock first, then "
             "read, then change: "
             f"session.get_entity({entity.__name__}, ..., LockOptions.ForUpdate)"
         )

@@ -8,13 +8,11 @@ the table.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import insert, update
 from sqlalchemy.orm import (
     InstanceState,
     Mapper,
@@ -40,30 +38,26 @@ from ..core.documents import (
 from ..core.same_tables import mapped_table, other_objects_of, same_attribute
 from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes
-from .targets import (
-    Generated,
-    Row,
-    Target,
-    Way,
-    Write,
-    generated_attributes,
-    is_header_target,
-    targets_of_table,
-)
+from .targets import Target, Way, is_header_target, targets_of_table
+
+
+@mapper_cache
+def targets_in(mapper: Mapper[Any]) -> Mapping[Target, Any]:
+    """Return the targets that a row of this class may be, each with a shared table."""
+    tables = map(mapped_table, mapper.tables)
+    found = [(target, table) for table in tables for target in targets_of_table(table)]
+    return dict(reversed(found))
 
 
 @mapper_cache
 def untold_targets(mapper: Mapper[Any]) -> Mapping[Target, Any]:
     """Return the targets that a row of this class may be without showing it, each with a shared table."""
-    found: dict[Target, Any] = {}
-    for table in map(mapped_table, mapper.tables):
-        for target in targets_of_table(table):
-            if not _is_told(mapper, target):
-                found.setdefault(target, table)
-    return found
+    found = targets_in(mapper).items()
+    return {target: table for target, table in found if not is_told(mapper, target)}
 
 
-def _is_told(mapper: Mapper[Any], target: Target) -> bool:
+@mapper_cache
+def is_told(mapper: Mapper[Any], target: Target) -> bool:
     """Return whether an object of the class shows whether it is such a row, and of which document."""
     other = target.mapper
     if other is None:
@@ -110,21 +104,6 @@ def _deciding_columns(target: Target, table: Any) -> Iterator[Any]:
         yield from mapper.base_mapper.column_attrs[name].columns
 
 
-def writes_of_untold(states: Iterable[InstanceState[Any]]) -> Iterator[Write]:
-    """Yield the writes of objects of untold classes."""
-    found: defaultdict[tuple[Mapper[Any], Callable[[Any], Any]], list[Row]] = defaultdict(list)
-    for state in states:
-        mapper = state.mapper
-        if untold_targets(mapper):
-            new = state.key is None
-            names = state.dict.keys() if new else state.committed_state.keys()
-            row = {name: state.dict.get(name) for name in names if name in mapper.column_attrs}
-            key = dict(zip(key_attributes(mapper), state.identity or (), strict=not new))
-            found[mapper, insert if new else update].append({**row, **key})
-    for (mapper, statement), rows in found.items():
-        yield Write(statement(mapper.class_), rows, {"execution_options": {"autoflush": False}})
-
-
 States = Collection[InstanceState[Any]]
 
 # A flush may have thousands of rows: these run in C for each of them.
@@ -146,7 +125,7 @@ class WriteRules(NamedTuple):
     checked: frozenset[str]  # all of these
     columns: frozenset[str]  # the columns among them, which a write may expire
     kind: frozenset[str]  # the attribute by which a row becomes one of another class
-    generated: Generated | None  # of those that name an owner
+    late: bool  # an UPDATE may move the row by a value that the table sets
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
     unseen: frozenset[str]  # those of them whose written rows have no checked event
     deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
@@ -176,15 +155,6 @@ class WriteRules(NamedTuple):
             return self.named(states)
         except (AttributeError, KeyError):  # the object is freed, or its key is expired
             return None
-
-    def is_set_too_late(self, way: Way, along: States | None) -> bool:
-        """Return whether the table may set the owner's key, unseen by later checks.
-
-        :param along: None: each row is checked again when it is written; a new row shows its
-            document then, but an old one does not show that it has moved.
-        """
-        checked_after = along is None and way is Way.INSERT
-        return self.generated is not None and bool(self.generated.by(way)) and not checked_after
 
     def _headers_of_new(self, states: States) -> Iterable[Identity] | None:
         """Return the headers that new objects name, by their foreign key or by their owner."""
@@ -243,15 +213,15 @@ def _build_rules(
     header, direct, keys, own = False, None, frozenset[str](), set[str]()
     if root is not None:
         parts, own = parts_with_detail(root, mapper), names_of_parts(root, mapper)
-        header, direct = is_header(root, mapper), _direct_part(root, parts)
+        header = is_header(root, mapper)
+        if len(parts) == 1 and is_header(root, parts[0].owner) and not parts[0].discriminators:
+            direct = parts[0] if parts[0].foreign_key else None
         keys = frozenset(key_attributes(mapper) if is_row_of_root(mapper, root) else ())
     owner_attributes = (
         (*part.attributes, *part.backrefs, *dict(part.discriminators)) for part in parts
     )
     moves = frozenset(chain.from_iterable(owner_attributes)) | kind | deciding_attributes(mapper)
     elsewhere = moves | updates.keys()
-    names = chain.from_iterable(map(attrgetter("attributes"), parts))
-    generated = generated_attributes(mapper, names)
     return WriteRules(
         root,
         mapper.class_ if root is None else root.class_,
@@ -263,7 +233,11 @@ def _build_rules(
         checked=elsewhere | keys,
         columns=(elsewhere | keys).difference(mapper.relationships.keys()),
         kind=kind,
-        generated=generated if any(generated) else None,
+        late=any(
+            target.generates(link.names, Way.UPDATE)
+            for target in targets_in(mapper)
+            for link in target.links
+        ),
         updates=updates,
         # These write to an association table, or by separate UPDATEs.
         unseen=frozenset(
@@ -282,12 +256,6 @@ def _build_rules(
 def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
     """Return the attributes of this class that lead to its parts."""
     return {part.name for part in parts_of(root) if mapper.isa(part.owner)}
-
-
-def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
-    if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
-        return None
-    return None if parts[0].discriminators else parts[0]  # else the foreign key is not enough
 
 
 def _named_headers(

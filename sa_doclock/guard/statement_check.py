@@ -1,8 +1,7 @@
 """The check of the rows that one statement writes, of one target.
 
-``_headers...()`` find whose rows they are: each yields headers, with the words for a refusal;
-UNKNOWN stands for a row that does not show its header.  ``_allow()`` refuses those that are not
-locked.
+``_headers...()`` find whose rows they are: each yields headers; UNKNOWN stands for a row that does
+not show its header.  ``_allow()`` refuses those that are not locked.
 
 An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that equals the new one
 in the columns of the conflict.  If these include the foreign key to the owner, and the update
@@ -32,7 +31,7 @@ from sqlalchemy import (
     or_,
     select,
 )
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import Session
 from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.util import immutabledict
 
@@ -52,17 +51,18 @@ from ..dml_internals import Conflict, conflict_of, select_of_insert
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions
 from .refusals import Refusal, Refusals
+from .rules import is_told
 from .targets import Link, Row, Target, Way, Write, is_header_target, is_plain, literal
-from .touched import TouchedRows, row_count, touched_rows
+from .touched import RowHeaders, TouchedRows, row_count, touched_rows
 
-Headers = Iterable[tuple[Identity, str]]
-"""The headers of written rows, each with the words for the statement in a refusal."""
+Headers = Iterable[Identity]
 
 BY: Final = "a statement"
 UNCLEAR: Final = (
     "a statement that does not show whose rows it writes (name one class or table, and the keys of its "
     "rows),"
 )
+MAY_OVERWRITE: Final = "an INSERT that may overwrite other rows,"
 NO_KEY: Final = "a statement without a plain primary key, which does not show whose row it writes,"
 
 ATOMIC: Final = "doclock_atomic"
@@ -195,10 +195,17 @@ class StatementCheck:
     :ivar new_keys: the documents whose primary key the statement sets, each with the new one.
     """
 
-    def __init__(self, refusals: Refusals, target: Target, write: Write) -> None:
-        self._session, self._refusals = refusals.session(), refusals
+    def __init__(
+        self,
+        refusals: Refusals,
+        target: Target,
+        write: Write,
+        coming: Collection[DocumentKey | None] = (),
+    ) -> None:
+        self._session, self._refusals, self._coming = refusals.session(), refusals, coming
         self.target, self.write = target, write
-        self._resolver = HeaderResolver(self._session, target.root, ask=True)
+        self._ask_again()
+        self._why = BY
         self._overwritten: Callable[[], Headers] = list
         self._inserted: InsertedFromSelect | None = None
         self.asked: int | None = None
@@ -206,13 +213,23 @@ class StatementCheck:
         self.headers: dict[Identity, None] = {}
         self.new_keys: list[tuple[DocumentKey, Identity]] = []
 
+    def _ask_again(self) -> None:
+        """Forget the answers of the database."""
+        self._rows = RowHeaders(
+            self.target, HeaderResolver(self._session, self.target.root, ask=True)
+        )
+
     def _allow(self, found: Headers) -> bool:
         """Return whether all these headers are locked; refuse the others."""
         found, root = dict.fromkeys(found), self.target.root  # thousands of rows have few headers
-        self.headers.update(dict.fromkeys(key for key, _ in found if key is not UNKNOWN))
-        what = f"{self.target.name} rows would be {self.write.way.value} by"
-        refusals = (Refusal(root, key, f"{what} {by}", f"{what} {by}") for key, by in found)
-        return self._refusals.allow(refusals, {root: self._resolver})
+        self.headers.update(dict.fromkeys(key for key in found if key is not UNKNOWN))
+        subject, did = f"{self.target.name} rows", f"would be {self.write.way.value} by"
+        refusals = (
+            Refusal(root, key, subject, f"{did} {self._why if key is UNKNOWN else BY}")
+            for key in found
+            if (root.class_, key) not in self._coming
+        )
+        return self._refusals.allow(refusals, {root: self._rows.resolver})
 
     # After the statement.
 
@@ -227,19 +244,25 @@ class StatementCheck:
         else:
             others = asked is not None and written is not None and written > asked
         root = self.target.root
-        if others or any(not self._refusals.permits(root, key) for key, _ in self._overwritten()):
-            what = (
-                f"{self.target.name} rows were {self.write.way.value} by a statement. Another transaction "
-                "added some of them to it after the guard had read whose rows it would write. It wrote them"
+        if others or any(not self._refusals.permits(root, key) for key in self._overwritten()):
+            did = (
+                f"were {self.write.way.value} by a statement. Another transaction added some of them "
+                "to it after the guard had read whose rows it would write. It wrote them"
             )
-            self._refusals.refuse_written(Refusal(root, UNKNOWN, what, what))
+            subject = f"{self.target.name} rows"
+            self._refusals.refuse_written(Refusal(root, UNKNOWN, subject, did))
 
     def note_written(self) -> None:
         """Raise the versions of the documents; record new headers, and new keys of headers."""
         target, refusals = self.target, self._refusals
         if declares(target.root, "version") and not self._raises_version():
             refusals.raise_versions(target.root, [key for key in self.headers if not has_null(key)])
-        for row in self._new_headers():
+        new = self.write.way is Way.INSERT and is_header_target(target) and not target.extended
+        values = self.write.values
+        # ON CONFLICT DO NOTHING may have kept the row of another transaction.
+        unknown = values.conditional or values.from_select
+        for row in self.write.rows if new and not unknown else ():
+            # return_defaults=True has set the keys that the database generates.
             key = target.identity(target.by_attribute(row))
             if key is not None:
                 refusals.add_inserted(document_key(target.root, key))
@@ -256,14 +279,6 @@ class StatementCheck:
         column: Any = root.version_id_col
         name = root.get_property_by_column(column).key
         return not rows or name in chain.from_iterable(map(self.target.by_attribute, rows))
-
-    def _new_headers(self) -> Sequence[Row]:
-        """Return the rows of the new headers; return_defaults=True sets the keys that the database generates."""
-        target, values = self.target, self.write.values
-        if self.write.way is not Way.INSERT or target.extended or not is_header_target(target):
-            return ()
-        # ON CONFLICT DO NOTHING may have kept the row of another transaction.
-        return () if values.conditional or values.from_select else self.write.rows
 
     # The questions.
 
@@ -306,6 +321,9 @@ class StatementCheck:
 
     def _check_insert(self) -> None:
         target, values = self.target, self.write.values
+        if target.unclear:
+            self._allow([self._unknown(UNCLEAR)])
+            return
         if values.from_select:
             self._allow(self._headers_selected())
             return
@@ -314,7 +332,7 @@ class StatementCheck:
         if values.overwrites and not stays_in_its_document(self.write, target, given):
             questions = self._rows_overwritten(rows)
             if questions is None:
-                self._allow([(UNKNOWN, "an INSERT that may overwrite other rows,")])
+                self._allow([self._unknown(MAY_OVERWRITE)])
                 return
             stored = partial(self._headers_stored, questions)
             if self._allow(stored()):
@@ -323,8 +341,8 @@ class StatementCheck:
 
     def _headers_selected(self) -> Headers:
         """Yield the owners' headers that the SELECT of an INSERT names; its rows are counted later."""
-        if self.write.values.overwrites or self.target.extended or self.target.stored:
-            yield UNKNOWN, "an INSERT .. FROM SELECT that may overwrite other rows,"
+        if self.write.values.overwrites or self.target.extended:
+            yield self._unknown(MAY_OVERWRITE)
         elif self.target.links:
             self._inserted = InsertedFromSelect(self)
             for row in self._inserted.ask():
@@ -333,7 +351,10 @@ class StatementCheck:
     def _rows_overwritten(self, rows: Sequence[Row]) -> Sequence[Select[Any]] | None:
         """Return the SELECTs of the rows that an INSERT may update; None if they are unknown."""
         target, conflict, table = self.target, conflict_of(self.write.statement), self.write.table
-        if conflict is None or not self._finds_all_of(table):
+        mapper = target.mapper
+        # Else not every row of the table is one of the target, which a SELECT of its class finds.
+        whole = mapper is None or (mapper.selectable is table and not mapper.single)
+        if conflict is None or not whole or target.extended:
             return None
         if not target.deciding.isdisjoint(map(target.attribute_of, conflict.sets)):
             return None
@@ -343,31 +364,14 @@ class StatementCheck:
             values = {tuple(literal(row.get(name), row) for name in names) for row in rows}
             if not (all(map(is_plain, values)) and target.has({*names})):
                 return None
-            found += self._select_rows(names, [*values])
+            found += self._rows.select(target.columns(names), [*values])
         return found
 
-    def _finds_all_of(self, table: Any) -> bool:
-        """Return whether every row of the table is one of the target, which a SELECT of its class finds."""
-        target, mapper = self.target, self.target.mapper
-        whole = mapper is None or (mapper.selectable is table and not mapper.single)
-        return whole and not (target.unclear or target.extended or target.stored)
-
-    def _select_rows(
-        self, names: Sequence[str], values: Sequence[Identity]
-    ) -> Iterator[Select[Any]]:
-        """Yield SELECTs of these attributes and ``target.read``, in rows with these values."""
-        source, column_of = self.target.source, self.target.column_of
-        columns, read = (
-            [column_of(name, source) for name in some] for some in (names, self.target.read)
-        )
-        for some in chunks(values):
-            yield select(*columns, *read).where(key_in(columns, some))
-
     def _headers_stored(self, questions: Iterable[Select[Any]]) -> Headers:
-        self._resolver = HeaderResolver(self._session, self.target.root, ask=True)
+        self._ask_again()
         for question in questions:
             for row in self.ask_of_target(question):
-                yield from self._headers_of_stored(tuple(row[-len(self.target.read) :]))
+                yield from self._rows.of_stored(tuple(row[-len(self.target.read) :]))
 
     def _headers_touched(self) -> Headers:
         """Yield the headers of the rows that an UPDATE or DELETE writes, before and after it."""
@@ -377,7 +381,7 @@ class StatementCheck:
             return
         touched = None if target.unclear else touched_rows(write, target)
         if touched is None:
-            yield UNKNOWN, UNCLEAR
+            yield self._unknown(UNCLEAR)
         else:
             yield from self._headers_found(touched)
 
@@ -394,8 +398,8 @@ class StatementCheck:
             for *found, rows in answer:
                 self.asked += rows
                 self._free += rows if self._is_free(found) else 0
-                yield from self._headers_of_stored(tuple(found), new)
                 self._note_new_keys(tuple(found), values)
+            yield from self._rows.of_all([(tuple(row[:-1]), new) for row in answer])
 
     def _is_free(self, row: Sequence[Any]) -> bool:
         if self.target.by_identity or self.target.mapper is None:
@@ -411,7 +415,7 @@ class StatementCheck:
         mapper = self.target.mapper
         assert mapper is not None
         if touched is None:
-            yield UNKNOWN, UNCLEAR
+            yield self._unknown(UNCLEAR)
             return
         no_owner = (
             or_(*(touched.column(name).is_(None) for name in link.names))
@@ -442,72 +446,39 @@ class StatementCheck:
         target = self.target
         if self.write.way is Way.UPDATE or target.extended:
             yield from self._headers_by_key(rows)
-        elif target.stored:
-            if any(target.identity(row) is None for row in rows):
-                yield UNKNOWN, NO_KEY
-            rows = [{**self._stored_before(row), **row} for row in rows]
-        if self.write.values.overwrites and is_header_target(
-            target
-        ):  # the existing headers with these keys
-            yield from self._headers_overwritten(rows)
-        for row in rows:
-            yield from self._headers_of_values(row)
-
-    def _headers_overwritten(self, rows: Iterable[Row]) -> Headers:
-        assert self.target.mapper is not None
-        for key in map(self.target.identity, rows):
-            if key is None:
-                yield UNKNOWN, "an INSERT without a key that may overwrite a row,"
-            else:
-                yield from self._headers_of(self.target.mapper, key)
+        if self.write.values.overwrites and is_header_target(target):
+            for key in map(target.identity, rows):  # perhaps of an existing header
+                if key is None:
+                    yield self._unknown(MAY_OVERWRITE)
+                else:
+                    yield from self._rows.resolver.headers_of_row(target.root, key)
+        yield from self._rows.resolver.read_together(
+            lambda: [*chain.from_iterable(map(self._headers_of_values, rows))]
+        )
 
     def _headers_by_key(self, rows: Iterable[Row]) -> Headers:
         """Yield the headers of the rows that have these keys, before and after the statement."""
         target, number = self.target, len(self.target.key)
         new: defaultdict[Identity, list[Row]] = defaultdict(list)
-        for row in rows:
-            key = target.identity(row)
+        loaded = self.write.loaded
+        told = {key: of for key, of in loaded.items() if is_told(of.mapper, target)}
+        if target.of_any_kind:  # they are of another class yet
+            told = {}
+        self._rows.resolver.read_ahead([*told.values()])
+        for values in rows:
+            key = target.identity(values)
             if key is None:
-                yield UNKNOWN, NO_KEY
+                yield self._unknown(NO_KEY)
+            elif key in told:
+                yield from self._rows.resolver.headers(told[key])
             else:
-                new[key].append(row)
-        for question in self._select_rows(target.key, [*new]):
-            for found in ask(self._session, question, bind_arguments=target.bind_arguments):
-                key, read = tuple(found[:number]), tuple(found[number:])
-                yield from self._headers_of_stored(
-                    read, new.get(key) or chain.from_iterable(new.values())
-                )
-
-    def _stored_before(self, row: Row) -> Row:
-        """Return the stored values of a superclass's row, which a subclass's row completes."""
-        mapper, names, key = self.target.mapper, self.target.stored, self.target.identity(row)
-        assert mapper is not None
-        if key is None:
-            return {}
-        values = dict(zip(key_attributes(mapper), key, strict=True))
-        columns: list[Any] = [mapper.column_attrs[name].columns[0] for name in names]
-        where = (
-            column == values[mapper.get_property_by_column(column).key]
-            for column in chain.from_iterable(
-                {candidate.table.primary_key for candidate in columns}
-            )
-        )
-        found = ask(self._session, select(*columns).where(*where))
-        return dict(zip(names, found[0], strict=True)) if found else {}
-
-    def _headers_of_stored(self, row: Identity, new: Iterable[Row] = ()) -> Headers:
-        """Yield the headers of a row of ``target.read``, before and after it gets new values."""
-        if self.target.by_identity:
-            assert self.target.mapper is not None
-            yield from self._headers_of(self.target.mapper, row)
-            return
-        for link, now in self.target.read_by_link(row):
-            if self.target.of_any_kind or takes(link.discriminators, now):
-                yield from self._headers_of_owner(link, now)
-            for values in new if link.discriminators else ():
-                known = {**now, **{name: literal(one, values) for name, one in values.items()}}
-                if takes(link.discriminators, known):
-                    yield from self._headers_of_owner(link, known)
+                new[key].append(values)
+        found = list[tuple[Identity, Collection[Row]]]()
+        for question in self._rows.select(target.columns(target.key), [*new]):
+            for row in ask(self._session, question, bind_arguments=target.bind_arguments):
+                key, read = tuple(row[:number]), tuple(row[number:])
+                found.append((read, new.get(key) or [*chain.from_iterable(new.values())]))
+        yield from self._rows.of_all(found)
 
     def _headers_of_values(self, row: Row, *, of_row: bool = True) -> Headers:
         """Yield the headers to which a new row, or a row with new values, belongs.
@@ -524,28 +495,17 @@ class StatementCheck:
             in_part = self.write.way is Way.UPDATE and 0 < len(left_out) < len(link.names)
             if (
                 in_part
-                or not left_out.isdisjoint(link.generated.by(self.write.way))
+                or self.target.generates(left_out, self.write.way)
                 or any(isinstance(value, ClauseElement) for value in key)
             ):
                 names = " and ".join(link.names)
-                yield UNKNOWN, f"a statement whose {names} does not show whose row it becomes,"
+                yield self._unknown(
+                    f"a statement whose {names} does not show whose row it becomes,"
+                )
             elif of_row or not link.discriminators:
-                yield from self._headers_of_owner(link, known, referred=True)
+                yield from self._rows.of_owner(link, known)
 
-    def _headers_of_owner(self, link: Link, row: Row, *, referred: bool = False) -> Headers:
-        """Yield the headers of the owner that a row names.
-
-        :param referred: the row may name it by another key than the primary one.
-        """
-        key = tuple(map(row.get, link.names))
-        if has_null(key) or any(isinstance(value, ClauseElement) for value in key):
-            return
-        by_part = link.part if referred else None
-        owners = [key] if by_part is None else self._resolver.owners_by_reference(by_part, key)
-        for owner in owners:
-            if link.types:
-                self._resolver.note_types(owner, link.types)
-            yield from self._headers_of(link.owner, owner)
-
-    def _headers_of(self, mapper: Mapper[Any], identity: Identity) -> Headers:
-        return ((header, BY) for header in self._resolver.headers_of_row(mapper, identity))
+    def _unknown(self, why: str) -> Identity:
+        """Return the header of a row that does not show it, and note the words for the refusal."""
+        self._why = why
+        return UNKNOWN

@@ -23,7 +23,7 @@ from sqlalchemy import (
     Update,
     inspect,
 )
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.util import immutabledict
 
@@ -61,36 +61,6 @@ class Way(enum.Enum):
     DELETE = "deleted"
 
 
-class Generated(NamedTuple):
-    """The attributes that the table sets if the program does not, by the way of the write."""
-
-    inserted: frozenset[str] = frozenset()
-    updated: frozenset[str] = frozenset()
-
-    def by(self, way: Way) -> frozenset[str]:
-        """Return the attributes that such a write sets."""
-        return {Way.INSERT: self.inserted, Way.UPDATE: self.updated}.get(way, frozenset())
-
-
-def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated:
-    """Return the attributes among these that the table sets if the program does not."""
-    wanted = {*names}
-    named = [
-        (attr.key, column)
-        for attr in mapper.column_attrs
-        if attr.key in wanted
-        for column in attr.columns
-    ]
-
-    def having(*defaults: str) -> frozenset[str]:
-        found = product(named, defaults)
-        return frozenset(
-            name for (name, column), default in found if getattr(column, default, None) is not None
-        )
-
-    return Generated(having("default", "server_default"), having("onupdate", "server_onupdate"))
-
-
 Row = Mapping[Any, Any]
 
 
@@ -100,6 +70,7 @@ class Write:
     A bulk method is one too: an ``insert()`` or ``update()`` of its class with a list of rows.
 
     :ivar how: the execution options and bind arguments.
+    :ivar loaded: the objects of the rows, by their primary keys, if they are what is written.
     """
 
     def __init__(
@@ -107,8 +78,10 @@ class Write:
         statement: Any,
         parameters: Any = None,
         how: Mapping[str, Any] = immutabledict(),  # it never changes
+        loaded: Mapping[Identity, InstanceState[Any]] = immutabledict(),
     ) -> None:
         self.statement, self.parameters, self.how = statement, parameters, how
+        self.loaded = loaded
 
     @cached_property
     def way(self) -> Way:
@@ -208,7 +181,6 @@ class Link(NamedTuple):
     owner: Mapper[Any]
     names: tuple[str, ...]  # in order of the owner's primary key
     part: Part | None = None  # set if the names refer to another key of the owner
-    generated: Generated = Generated()  # values that the table sets
     types: tuple[Any, ...] = ()  # of the columns, if they are a foreign key to the primary key
     discriminators: tuple[tuple[str, Any], ...] = ()  # constants that the row must have, too
 
@@ -230,8 +202,7 @@ class Target(NamedTuple):
     unclear: bool = False  # no SELECT can find these rows
     of_any_kind: bool = False  # rows of other classes of the hierarchy become rows of this one
     named: Mapper[Any] | None = None  # the class whose attributes the statement names
-    extended: bool = False  # an INSERT adds rows to one of several tables, for existing keys
-    stored: tuple[str, ...] = ()  # attributes that a superclass's row has before such an INSERT
+    extended: bool = False  # an INSERT completes its rows, by rows of another table for their keys
     table: Any = None  # the association table
     other: Any = None  # another Table object for the table, which the statement names
 
@@ -260,6 +231,19 @@ class Target(NamedTuple):
         """The attributes whose change may move a row to another document."""
         kinds = () if self.mapper is None else kind_attributes(self.mapper)
         return {*self.read, *chain.from_iterable(link.read for link in self.links), *kinds}
+
+    def mapped(self, name: str) -> Sequence[Any]:
+        """Return the columns of an attribute, one for each table that has it."""
+        if self.mapper is None:
+            return [self.table.columns[name]]
+        return self.mapper.column_attrs[name].columns
+
+    def generates(self, names: Iterable[str], way: Way) -> bool:
+        """Return whether the table sets one of these attributes if such a write does not."""
+        event = "default" if way is Way.INSERT else "onupdate"
+        columns = chain.from_iterable(map(self.mapped, names))
+        defaults = product(columns, (event, f"server_{event}"))
+        return any(getattr(column, default, None) is not None for column, default in defaults)
 
     def read_by_link(self, values: Iterable[Any]) -> Iterator[tuple[Link, Row]]:
         """Yield each link with a row's values for it, from these values of ``read``."""
@@ -316,14 +300,16 @@ class Target(NamedTuple):
         columns = self.table.columns if self.mapper is None else self.mapper.column_attrs
         return names <= {*columns.keys()}
 
+    def columns(self, names: Iterable[str]) -> list[Any]:
+        """Return the columns that attributes of the class, or of the association table, map."""
+        return [self.column_of(name, self.source) for name in names]
+
     def column_of(self, name: str, source: Any) -> Any:
         """Return the column that an attribute maps.
 
         :param source: the attribute's class or ``aliased()``, or the table.
         """
-        if self.mapper is None:
-            return source.columns[name]
-        own = self.mapper.column_attrs[name].columns[0]
+        own = self.mapped(name)[0]
         if isinstance(source, FromClause):
             found = source.corresponding_column(own)
             return own if found is None else found
@@ -358,12 +344,9 @@ def targets_of(write: Write, elsewhere: Collection[Any] = ()) -> tuple[Target, .
     """
     if write.named in elsewhere:
         return ()
-    if write.by_key:
-        found = _targets_by_key(inspect(write.entity).mapper)
-    else:
-        found = _targets_of_first_table(write)
+    found = _targets_of_rows(write)
     if write.way is Way.INSERT:
-        return _targets_of_new_rows(found, write)
+        return tuple(_targets_of_new_rows(found, write))
     if write.way is Way.DELETE:
         return found
     others = chain.from_iterable(map(_unclear_targets, write.other_tables - {*elsewhere}))
@@ -390,27 +373,40 @@ def _tables_elsewhere(session: Session, write: Write) -> Collection[Any]:
     return [other for other in others if is_elsewhere(session, other, binds, *options)]
 
 
-def _targets_of_new_rows(found: Iterable[Target], write: Write) -> tuple[Target, ...]:
-    """Return the targets of an INSERT, given those of its own rows.
+def _targets_of_new_rows(found: Iterable[Target], write: Write) -> Iterator[Target]:
+    """Yield the targets of an INSERT, given those of its own rows.
 
     A new row of a subclass's table completes a row of the tables above it, which may name the
     owner.
     """
-    table, named = write.table, write.mapper
-    own = []
     for target in found:
-        mapper, stored = target.mapper, list[str]()
-        if mapper is not None and not _inserts_all(mapper, named):
-            # The tables of the classes above the first one that has this table.
-            classes = (each for each in mapper.iterate_to_root() if table not in each.tables)
-            above = set(chain.from_iterable(each.tables for each in classes))
-            stored = [
-                name
-                for name in chain.from_iterable(link.read for link in target.links)
-                if above.intersection(each.table for each in mapper.column_attrs[name].columns)
-            ]
-        own.append(target._replace(stored=tuple(stored)))
-    return (*own, *targets_extended(found, table, named))
+        mapper = target.mapper
+        if mapper is None or _inserts_all(mapper, write.mapper):
+            yield target
+            continue
+        above = next(
+            (each for each in mapper.iterate_to_root() if write.table not in each.tables), None
+        )
+        tables = set() if above is None else {*above.tables}
+        stored = tuple(
+            link
+            for link in target.links
+            for names in [map(mapper.column_attrs.__getitem__, link.read)]
+            if any(column.table in tables for name in names for column in name.columns)
+        )
+        yield target._replace(links=tuple(link for link in target.links if link not in stored))
+        if above is not None and stored:
+            read = (*chain.from_iterable(link.read for link in stored),)
+            yield target._replace(
+                mapper=above,
+                named=write.mapper or mapper,
+                links=stored,
+                by_identity=False,
+                read=read,
+                extended=True,
+                unclear=not {*read} <= {*above.column_attrs.keys()},
+            )
+    yield from targets_extended(found, write.table, write.mapper)
 
 
 def _inserts_all(mapper: Mapper[Any], named: Mapper[Any] | None) -> bool:
@@ -426,19 +422,11 @@ def targets_extended(
     """
     for mapper in dict.fromkeys(filter(None, (target.mapper for target in found))):
         if not _inserts_all(mapper, named):
-            for target in _targets_by_key(mapper):
+            for target in _targets_of_entity(mapper, by_key=True):
                 # Its row may exist already, without a row in this table of a subclass.
                 first = target.mapper
                 if first is not None and mapper.isa(first) and table not in first.tables:
                     yield target._replace(extended=True, named=named or mapper)
-
-
-@mapper_cache
-def _targets_by_key(mapper: Mapper[Any]) -> tuple[Target, ...]:
-    """Return the targets of UPDATEs by primary key, which write rows of every class of the table."""
-    tables = map(mapped_table, root_of(mapper).tables)
-    found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
-    return tuple(target._replace(named=mapper) for target in found)
 
 
 def _targets_of_new_kinds(found: Sequence[Target], write: Write) -> Iterator[Target]:
@@ -447,8 +435,12 @@ def _targets_of_new_kinds(found: Sequence[Target], write: Write) -> Iterator[Tar
     names = () if mapper is None else kind_attributes(mapper)
     if mapper is None or not names:
         return
-    set_to = map(found[0].by_attribute, write.rows)
-    kinds = chain.from_iterable(_kinds_set(mapper, names, row) for row in set_to)
+    kinds = list[Mapper[Any]]()
+    for row in map(found[0].by_attribute, write.rows):
+        if kind_attribute(mapper) is not None:
+            kinds += kinds_of(mapper, literal(row.get(names[0]), row))
+        elif not row.keys().isdisjoint(names):
+            kinds += mapper.polymorphic_map.values()
     for kind in dict.fromkeys(kinds):
         if kind.local_table is kind.base_mapper.local_table:  # else another table has a part
             for target in targets_of_class(kind):
@@ -456,24 +448,17 @@ def _targets_of_new_kinds(found: Sequence[Target], write: Write) -> Iterator[Tar
                     yield target._replace(of_any_kind=True, named=found[0].named)
 
 
-def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterable[Mapper[Any]]:
-    """Return the classes to which a row with these values may belong."""
-    if kind_attribute(mapper) is not None:
-        (name,) = names
-        return kinds_of(mapper, literal(row.get(name), row))
-    return () if row.keys().isdisjoint(names) else mapper.polymorphic_map.values()
-
-
-def _targets_of_first_table(write: Write) -> tuple[Target, ...]:
+def _targets_of_rows(write: Write) -> tuple[Target, ...]:
+    """Return the targets of the rows that a statement names."""
     mapper, table = write.mapper, write.table
     if mapper is None:
         other = None if write.named is table else write.named
         return tuple(target._replace(other=other) for target in targets_of_table(table))
-    if mapper.single and inspect(write.entity).is_aliased_class:
+    if mapper.single and not write.by_key and inspect(write.entity).is_aliased_class:
         # SQLAlchemy adds the class's condition to the table, not the alias: it writes rows
         # of other classes, and on MySQL those of the table.
         return _unclear_targets(table)
-    return _targets_of_entity(mapper)
+    return _targets_of_entity(mapper, by_key=write.by_key)
 
 
 def is_of_one_table(mapper: Mapper[Any]) -> bool:
@@ -486,16 +471,16 @@ def _unclear_targets(table: Any) -> tuple[Target, ...]:
 
 
 @mapper_cache
-def _targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
-    """Return the targets of a statement that names this class, and no rows by primary key.
+def _targets_of_entity(mapper: Mapper[Any], *, by_key: bool) -> tuple[Target, ...]:
+    """Return the targets of a statement that names this class.
 
-    They are those of the class if SQLAlchemy excludes rows of other classes.  It does not for a
-    class of several tables, or for a second class on the table of another.
+    They are those of the class if SQLAlchemy excludes rows of other classes.  It does not for rows
+    by primary key, for a class of several tables, or for a second class on the table of another.
     """
-    tables = map(mapped_table, own_tables(mapper))
+    tables = map(mapped_table, root_of(mapper).tables if by_key else own_tables(mapper))
     found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
     roots = {root_of(target.mapper) for target in found if target.mapper is not None}
-    if is_of_one_table(mapper) and root_of(mapper) in roots:
+    if not by_key and is_of_one_table(mapper) and root_of(mapper) in roots:
         found = dict.fromkeys(targets_of_class(mapper)) or found
     return tuple(target._replace(named=mapper) for target in found)
 
@@ -516,23 +501,18 @@ def targets_of_class(mapper: Mapper[Any]) -> tuple[Target, ...]:
 
 
 def _build_target(mapper: Mapper[Any], root: Mapper[Any]) -> Target:
-    parts = parts_with_detail(root, mapper)
-    links = tuple(_links(mapper, parts))
+    parts, links = parts_with_detail(root, mapper), list[Link]()
+    for part in sorted(parts, key=lambda part: part.foreign_key is None):
+        names = tuple(part.attributes)
+        if part.foreign_key:
+            links.append(Link(part.owner, names, None, part.types, part.discriminators))
+        elif names:
+            links.append(Link(part.owner, names, part))
     # By its own key: a header, or a line whose columns do not name its order.
     by_identity = is_row_of_root(mapper, root) or not all(part.foreign_key for part in parts)
     by_foreign_key = chain.from_iterable(link.read for link in links)
-    names = key_attributes(mapper) if by_identity else by_foreign_key
-    return Target(root, mapper.class_.__name__, mapper, links, by_identity, tuple(names))
-
-
-def _links(mapper: Mapper[Any], parts: Iterable[Part]) -> Iterator[Link]:
-    for part in sorted(parts, key=lambda part: part.foreign_key is None):
-        names = tuple(part.attributes)
-        generated = generated_attributes(mapper, names)
-        if part.foreign_key:
-            yield Link(part.owner, names, None, generated, part.types, part.discriminators)
-        elif names:
-            yield Link(part.owner, names, part, generated)
+    read = key_attributes(mapper) if by_identity else by_foreign_key
+    return Target(root, mapper.class_.__name__, mapper, tuple(links), by_identity, tuple(read))
 
 
 @mapper_cache

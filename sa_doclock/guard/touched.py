@@ -10,7 +10,7 @@ rows, and the mapped Table has their documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from operator import eq
@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     Alias,
+    ClauseElement,
     Column,
     ColumnElement,
     FromClause,
@@ -34,13 +35,68 @@ from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.sql.visitors import iterate, replacement_traverse
 
-from ..core.documents import has_subquery
+from ..core.documents import HeaderResolver, has_null, has_subquery, takes
 from ..core.same_tables import column_named
+from ..core.statements import chunks, key_in
 from ..dml_internals import returned_columns
+from ..keys import Identity
 from ..sqlalchemy_internals import buffer_rows, options_of
-from .targets import Target, Way, Write, is_of_one_table
+from .targets import Link, Row, Target, Way, Write, is_of_one_table, literal
 
 _NUMBER: Final = func.count()  # Threads: never changed.
+
+
+class RowHeaders:
+    """The headers of the rows of one target: by their stored values, or by those of a write."""
+
+    def __init__(self, target: Target, resolver: HeaderResolver) -> None:
+        self.target, self.resolver = target, resolver
+
+    def select(self, key: Sequence[Any], values: Sequence[Identity]) -> Iterator[Select[Any]]:
+        """Yield SELECTs of these columns and of ``target.read``, in rows with these values."""
+        read = self.target.columns(self.target.read)
+        for some in chunks(values):
+            yield select(*key, *read).where(key_in(key, some))
+
+    def of_stored(
+        self, row: Identity, new: Iterable[Row] = (), *, written: bool = False
+    ) -> Iterator[Identity]:
+        """Yield the headers of a row of ``target.read``, before and after it gets new values.
+
+        :param written: the session's object of the row does not show them.
+        """
+        if self.target.by_identity:
+            search = self.resolver.stored_headers if written else self.resolver.headers_of_row
+            assert self.target.mapper is not None
+            yield from search(self.target.mapper, row)
+            return
+        for link, now in self.target.read_by_link(row):
+            if self.target.of_any_kind or takes(link.discriminators, now):
+                yield from self.of_owner(link, now)
+            for values in new if link.discriminators else ():
+                known = {
+                    **now,
+                    **{name: literal(value, values) for name, value in values.items()},
+                }
+                if takes(link.discriminators, known):
+                    yield from self.of_owner(link, known)
+
+    def of_all(self, rows: Collection[tuple[Identity, Collection[Row]]]) -> Sequence[Identity]:
+        """Return the headers of several such rows, each with its new values."""
+        return self.resolver.read_together(
+            lambda: [header for row, new in rows for header in self.of_stored(row, new)]
+        )
+
+    def of_owner(self, link: Link, row: Row) -> Iterator[Identity]:
+        """Yield the headers of the owner that a row names."""
+        key = tuple(map(row.get, link.names))
+        if has_null(key) or any(isinstance(value, ClauseElement) for value in key):
+            return
+        by_part = link.part
+        for owner in [key] if by_part is None else self.resolver.owners_by_reference(by_part, key):
+            if link.types:
+                self.resolver.note_types(owner, link.types)
+            yield from self.resolver.headers_of_row(link.owner, owner)
 
 
 class TouchedRows(NamedTuple):
@@ -48,7 +104,6 @@ class TouchedRows(NamedTuple):
 
     target: Target
     entity: Any  # the source: the class or an alias of it, or an association table
-    keys: Sequence[Any]  # identify a row, which the WHERE may join to several others
     where: Sequence[ColumnElement[bool]]
     options: Sequence[LoaderCriteriaOption]
     execution_options: Mapping[str, Any]
@@ -57,26 +112,18 @@ class TouchedRows(NamedTuple):
         """Return the column that an attribute maps."""
         return self.target.column_of(name, self.entity)
 
-    def select(self, names: Iterable[str]) -> Select[Any]:
+    def select(self, names: Iterable[str], *more: Any) -> Select[Any]:
         """Return the SELECT of these attributes of each row."""
-        return self._of(*map(self.column, names))
+        rows = select(*map(self.column, names), *more).where(*self.where).options(*self.options)
+        return rows.execution_options(**self.execution_options)
 
     def select_counted(self) -> Select[Any]:
         """Return the SELECT of the distinct values of the rows in ``target.read``.
 
         The last column of its result is the number of rows.
         """
-        columns = [*map(self.column, self.target.read)]
-        if not self.keys:
-            return self._of(*columns, _NUMBER).group_by(*columns)
-        keys = (key.label(None) for key in self.keys)
-        found = list(self._of(*columns, *keys).distinct().subquery().columns)[: len(columns)]
-        once = select(*found, _NUMBER).group_by(*found).options(*self.options)
-        return once.execution_options(**self.execution_options)
-
-    def _of(self, *columns: Any) -> Select[Any]:
-        rows = select(*columns).where(*self.where).options(*self.options)
-        return rows.execution_options(**self.execution_options)
+        read = self.target.read
+        return self.select(read, _NUMBER).group_by(*map(self.column, read))
 
 
 def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> TouchedRows | None:
@@ -98,19 +145,21 @@ def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> Touc
         if criteria and has_others:  # for the table beside an alias, criteria may add rows
             return None
         criteria = []  # they exclude rows
-    if entity is None:
-        return None if to_lock and target.of_any_kind else _rows_by_key(write, target)
+    if entity is None or _joins(write):  # a row may occur twice in such a WHERE
+        by_key = not (to_lock and target.of_any_kind)
+        return _rows_by_key(write, target, criteria) if by_key else None
     return TouchedRows(
         target,
         entity,
-        [*write.table.primary_key] if _joins(write) else [],
         where_of(statement),
         criteria,
         write.schema_options,
     )
 
 
-def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
+def _rows_by_key(
+    write: Write, target: Target, criteria: Sequence[LoaderCriteriaOption]
+) -> TouchedRows | None:
     """Return the target's rows that share the key of a row of the written table."""
     mapper, table = target.mapper, write.table
     # An alias: the WHERE may name the same tables for other rows.
@@ -123,7 +172,7 @@ def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
         return None
     written = _keys_written(write, [table.columns[name] for name in key]).subquery()
     where = [*map(eq, key.values(), written.columns)]
-    return TouchedRows(target, entity, (), where, (), write.schema_options)
+    return TouchedRows(target, entity, where, criteria, write.schema_options)
 
 
 def _read_from(write: Write, target: Target) -> Any:
@@ -212,7 +261,7 @@ def select_number(write: Write) -> Select[Any]:
 
 
 def _joins(write: Write) -> bool:
-    """Return whether the statement joins other tables, so that a row may occur twice: UPDATE .. FROM."""
+    """Return whether the statement joins other tables: UPDATE .. FROM."""
     where, table = write.statement.whereclause, write.source
     columns = (
         ()

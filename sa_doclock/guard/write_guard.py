@@ -12,16 +12,16 @@ are refused when it is sent.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import chain, compress, repeat
+from itertools import chain, compress, filterfalse, repeat
 from operator import attrgetter, is_, itemgetter
 from threading import Lock
 from typing import Any, Final
 from weakref import ReferenceType, WeakSet, ref
 
-from sqlalchemy import Connection, Delete, Insert, Table, Update, event
+from sqlalchemy import Connection, Delete, Insert, Table, Update, event, insert, update
 from sqlalchemy.engine import Compiled
 from sqlalchemy.orm import InstanceState, Mapper, Session, class_mapper
 from sqlalchemy.orm.attributes import instance_state
@@ -30,16 +30,17 @@ from sqlalchemy.orm.interfaces import EXT_CONTINUE
 from ..core.documents import (
     any_declared,
     has_null,
+    key_attributes,
     listen_for_documents,
     mapper_cache,
     notify_in_time,
 )
-from ..core.ledger import RowPlace, place_of
+from ..core.ledger import place_of
 from ..core.same_tables import (
+    document_tables,
     is_class_elsewhere,
     is_of_other_model,
     mapped_table,
-    other_objects,
     roots_named,
 )
 from ..core.transaction import CompiledCheck, LockContext, Noting, check_statements, state_of
@@ -51,12 +52,12 @@ from ..sqlalchemy_internals import (
     modified_states,
     new_states,
 )
-from ..versions import documents_of_parts, expire_versions
+from ..versions import expire_versions
 from .dml import checked_write
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
 from .refusals import GuardMemory, Refusal, Refusals
-from .rules import States, WriteRules, rules_for, writes_of_untold
-from .targets import Way, Write
+from .rules import States, WriteRules, rules_for
+from .targets import Row, Way, Write
 
 # Threads: the thread that uses a session sets its entry.
 _memories: Final[dict[int | None, ReferenceType[GuardMemory]]] = {}
@@ -97,24 +98,15 @@ class WriteGuard(Refusals):
             if not self.unguarded:
                 self._check_rows(session, rows, memory)
 
-    def _check_rows(
-        self,
-        session: Session,
-        rows: Sequence[Rows],
-        memory: GuardMemory,
-        along: States | None = None,
-    ) -> None:
-        """Check these rows.
-
-        :param along: objects that are inserted too, without a flush; None: all new ones of the
-            session.
-        """
+    def _check_rows(self, session: Session, rows: Sequence[Rows], memory: GuardMemory) -> None:
         self.reset_warnings()
         documents: set[DocumentKey] = set()
         unclear: list[Rows] = []
         for group in rows:
             way, rules, states = group
-            late = rules.generated is not None and rules.is_set_too_late(way, along)
+            # The table may set the owner's key, unseen by later checks: a new row shows its document
+            # when it is checked again, but an old one does not show that it has moved.
+            late = way is Way.UPDATE and rules.late
             headers = None if late else rules.headers_of(session, way, states)
             if headers is None:
                 unclear.append(group)
@@ -129,7 +121,7 @@ class WriteGuard(Refusals):
                 map(WrittenRow, states, repeat(rules), repeat(way))
                 for way, rules, states in to_check
             )
-            FullCheck(self, along).check(chain.from_iterable(written))
+            FullCheck(self).check(chain.from_iterable(written))
 
     def check_row(self, state: InstanceState[Any], way: Way) -> None:
         """Check one row that a flush has written, and that an error undoes.
@@ -185,18 +177,11 @@ class WriteGuard(Refusals):
         """
         states = [*map(instance_state, objects)]
         new = [state for state in states if state.key is None]
-        if self.active:
-            changed = [state for state in states if state.key is not None]
-            session = self.session()
-            with session.no_autoflush:
-                self._check_rows(session, _by_class(session, new, changed, ()), self.memory, new)
+        coming = {*map(document_of_header, new)} if self.enabled else set()
         with ExitStack() as checks:
-            for write in writes_of_untold(states):
-                checks.enter_context(checked_write(self, write))
-            versioned = documents_of_parts(self.session(), states) if self.active else {}
+            for write in _writes_of(states) if self.enabled else ():
+                checks.enter_context(checked_write(self, write, coming))
             yield
-            for root, headers in versioned.items():
-                self.raise_versions(root, headers)
         for state in new:
             self._add_header(state)
 
@@ -213,6 +198,22 @@ class WriteGuard(Refusals):
         """See :class:`Guard`: raised versions may be undone."""
         if self.memory.raised:
             expire_versions(self.session(), self.memory.raised)
+
+
+def _writes_of(states: Iterable[InstanceState[Any]]) -> Iterator[Write]:
+    """Yield the INSERTs and UPDATEs of these objects' own columns, one of each for a class."""
+    found: defaultdict[Any, dict[InstanceState[Any], Row]] = defaultdict(dict)
+    for state in states:
+        mapper, new = state.mapper, state.key is None
+        names = state.dict.keys() if new else state.committed_state.keys()
+        row = {name: state.dict.get(name) for name in names if name in mapper.column_attrs}
+        if new or row:
+            key = dict(zip(key_attributes(mapper), state.identity or (), strict=not new))
+            found[mapper, insert if new else update][state] = {**row, **key}
+    for (mapper, statement), rows in found.items():
+        loaded = {state.identity: state for state in rows if state.identity is not None}
+        how = {"execution_options": {"autoflush": False}}
+        yield Write(statement(mapper.class_), [*rows.values()], how, loaded)
 
 
 def _by_class(session: Session, new: States, changed: States, deleted: States) -> Sequence[Rows]:
@@ -244,34 +245,26 @@ _following = Lock()  # held until the listeners of a followed mapper are in plac
 
 
 @listen_for_documents
-def _follow(mappers: Collection[Mapper[Any]]) -> None:
-    # This may configure mappers, and is called again for them.
-    own = {*chain.from_iterable(mapper.self_and_descendants for mapper in mappers)}
-    tables: set[Any] = {table for mapper in own for table in mapper.tables}
-    tables |= {link.secondary for mapper in own for link in mapper.relationships}
-    by_table = _mappers_by_table()
-    classes = {*mappers, *chain.from_iterable(by_table.get(table, ()) for table in tables)}
+def _follow(_mappers: Collection[Mapper[Any]]) -> None:
+    """Listen to each class whose rows the guard checks; called again when it has more."""
     with _following:
-        for mapper in classes.difference(_followed):
-            # A subclass of another one has its listeners already.
-            if classes.isdisjoint([*mapper.iterate_to_root()][1:]):
-                _followed.add(mapper)
-                for name, check in _WRITES.items():
-                    allow_listening(mapper.self_and_descendants, name)
-                    # With retval: otherwise SQLAlchemy adds a wrapper, at the cost of a call per
-                    # row.
-                    event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
+        for mapper in filterfalse(_followed.__contains__, _checked_mappers()):
+            _followed.add(mapper)
+            for name, check in _WRITES.items():
+                allow_listening([mapper], name)
+                # With retval: otherwise SQLAlchemy adds a wrapper, at the cost of a call per row.
+                event.listen(mapper, name, check, raw=True, retval=True)
 
 
 @mapper_cache
-def _mappers_by_table() -> Mapping[Any, Sequence[Mapper[Any]]]:
-    found: defaultdict[Any, list[Mapper[Any]]] = defaultdict(list)
-    for mapper in all_mappers():
-        for table in mapper.tables:
-            found[table].append(mapper)
-    for table in other_objects(found):
-        found[mapped_table(table)] += found[table]
-    return found
+def _checked_mappers() -> Collection[Mapper[Any]]:
+    """Return the classes with rows in a table of documents."""
+    tables = document_tables()
+    return [
+        mapper
+        for mapper in all_mappers()
+        if any(mapped_table(table) in tables for table in mapper.tables)
+    ]
 
 
 def _memory_of(state: InstanceState[Any]) -> GuardMemory | None:
@@ -339,24 +332,19 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
         mapped = place.schemas.get(table.schema, table.schema) or default
         if not isinstance(table, Table) and mapped != (table.schema or default):
             where = place._replace(schemas={})
-            text = f"a statement would write rows of {table.name} in {where} by table(), to which schema_translate_map does not apply,"
+            did = f"would write rows of {table.name} in {where} by table(), to which schema_translate_map does not apply,"
         elif held is None:
             state.ledger.check_place(root, context.root_connection, context.execution_options)
             continue
-        elif held.is_same(place) or _is_other_model(guard, table, root, held, place):
+        elif held.is_same(place) or (
+            # A table of this name in another database may belong to another model.
+            held.engine is not place.engine
+            and is_of_other_model(guard.session(), root, table, place.engine)
+        ):
             continue
         else:
-            text = f"a statement would write rows of {table.name} in {place}, but the locked rows are in {held},"
-        guard.refuse(Refusal(root, (), text, text))
-
-
-def _is_other_model(
-    guard: WriteGuard, table: Any, root: Mapper[Any], held: RowPlace, place: RowPlace
-) -> bool:
-    """Return whether a table of this name in another database belongs to another model."""
-    return held.engine is not place.engine and is_of_other_model(
-        guard.session(), root, table, place.engine
-    )
+            did = f"would write rows of {table.name} in {place}, but the locked rows are in {held},"
+        guard.refuse(Refusal(root, (), "a statement", did))
 
 
 check_statements(_check_of)

@@ -18,8 +18,7 @@ from sqlalchemy.exc import OperationalError
 from .listening import listening
 from .lock_waits import COMMIT, LONG_STATEMENT
 from .loops import AsyncConnections, LoopOfTest, LoopThread, check_functions
-from .outcome import Outcome
-from .scheduling import ANYTHING, OWN_TRANSACTION, Participant, Scheduler, Step, Waits
+from .scheduling import ANYTHING, OWN_TRANSACTION, Outcome, Participant, Scheduler, Step, Waits
 
 _WRITE: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNORECASE)
 _READ: Final = re.compile(r"\s*(SELECT|WITH|VALUES|TABLE)\b", re.IGNORECASE)

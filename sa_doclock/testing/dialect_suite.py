@@ -27,7 +27,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship,
 
 from ..claims import claim_each
 from ..core.documents import document
-from ..dialects import may_wait, strategy_for
+from ..dialects import check_support, may_wait, strategy_for
 from ..dialects.base import Locked, LockStrategy
 from ..errors import (
     DeadlockDetected,
@@ -137,6 +137,13 @@ def strategy(engine: Engine) -> LockStrategy:
 
 
 @pytest.fixture
+def row_locks(strategy: LockStrategy) -> None:
+    """Skip the test if one lock is all locks."""
+    if _locks_database(strategy):
+        pytest.skip("one lock is all locks")
+
+
+@pytest.fixture
 def read_committed_engine(engine: Engine) -> Engine:
     """Return an engine with which programs without locks lose updates, for the stress run without locks.
 
@@ -162,7 +169,7 @@ def bob(doclock_tables: Engine) -> Iterator[Actor]:
 def supports(strategy: LockStrategy, lock: LockOptions) -> bool:
     """Return whether the strategy says that it has this lock."""
     try:
-        strategy.check_support(lock)
+        check_support(strategy, lock)
     except LockNotSupported:
         return False
     return True
@@ -196,17 +203,20 @@ def add_to_total(session: LockingSession, amount: int, number: int = 1) -> None:
     session.flush()
 
 
-def wait_for(waiter: Actor, holder: Actor, step: Future[Any], strategy: LockStrategy) -> None:
-    """Return when the waiter waits for the holder; fail if its step ends instead.
+def queued(waiter: Actor, holder: Actor, step: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """Start a step of the waiter; return it when it waits for the holder, fail if it ends instead.
 
     If neither the strategy nor the file can tell, a second in which the step does not end must
     suffice.
     """
+    started = waiter.starts(step, *arguments)
+    strategy = strategy_for(waiter.session.get_bind())
     if strategy.monitoring is None and not _locks_database(strategy):
-        wait([step], 1.0)
-        assert not step.done(), "the lock was granted, or refused, in place of a wait"
+        wait([started], 1.0)
+        assert not started.done(), "the lock was granted, or refused, in place of a wait"
     else:
-        wait_until_blocked(waiter.session, holder.session, step=step, timeout=PATIENCE)
+        wait_until_blocked(waiter.session, holder.session, step=started, timeout=PATIENCE)
+    return started
 
 
 def tries(session: LockingSession, lock: LockOptions, number: int = 1) -> DocLockError | None:
@@ -240,7 +250,7 @@ class TestSupport:
         assert set(alice.session.held_locks) == {(Order, (number,)) for number in (1, 2, 3)}
 
     def test_for_update_is_supported(self, strategy: LockStrategy) -> None:
-        strategy.check_support(FOR_UPDATE)
+        check_support(strategy, FOR_UPDATE)
 
     def test_an_error_of_no_database_has_no_code(self, strategy: LockStrategy) -> None:
         assert strategy.errors.native_code(ValueError()) is None
@@ -250,18 +260,17 @@ class TestExclusion:
     """A second session waits, or is refused, while the first holds the document."""
 
     def test_for_update_waits_and_sees_what_the_holder_wrote(
-        self, alice: Actor, bob: Actor, strategy: LockStrategy
+        self, alice: Actor, bob: Actor
     ) -> None:
         alice.does(lock_order, FOR_UPDATE)
-        step = bob.starts(lock_order, FOR_UPDATE)
-        wait_for(bob, alice, step, strategy)
+        step = queued(bob, alice, lock_order, FOR_UPDATE)
         alice.does(add_to_total, 10)
         alice.does(LockingSession.commit)
         assert step.result(PATIENCE) == 13
         assert bob.does(lambda session: session.get_one(Order, 1).lines[0].amount) == 11
 
     def test_what_was_read_before_is_read_again_after_the_wait(
-        self, alice: Actor, bob: Actor, strategy: LockStrategy
+        self, alice: Actor, bob: Actor
     ) -> None:
         def load(session: LockingSession) -> tuple[Order, list[Line]]:
             order = session.get_one(Order, 1)
@@ -271,19 +280,15 @@ class TestExclusion:
         kept, lines = bob.does(load)
         bob.does(LockingSession.commit)
         alice.does(lock_order, FOR_UPDATE)
-        step = bob.starts(lock_order, FOR_UPDATE)
-        wait_for(bob, alice, step, strategy)
+        step = queued(bob, alice, lock_order, FOR_UPDATE)
         alice.does(add_to_total, 10)
         alice.does(LockingSession.commit)
         assert step.result(PATIENCE) == 13
         assert bob.does(lambda _: (kept.total, lines[0].amount)) == (13, 11)
 
-    def test_a_rollback_of_the_holder_gives_the_old_values(
-        self, alice: Actor, bob: Actor, strategy: LockStrategy
-    ) -> None:
+    def test_a_rollback_of_the_holder_gives_the_old_values(self, alice: Actor, bob: Actor) -> None:
         alice.does(lock_order, FOR_UPDATE)
-        step = bob.starts(lock_order, FOR_UPDATE)
-        wait_for(bob, alice, step, strategy)
+        step = queued(bob, alice, lock_order, FOR_UPDATE)
         alice.does(add_to_total, 10)
         alice.does(LockingSession.rollback)
         assert step.result(PATIENCE) == 3
@@ -309,10 +314,10 @@ class TestExclusion:
 
         alice.does(lock_order, FOR_UPDATE)
         alice.does(add_to_total, 10)
-        step = bob.starts(read)
         if may_wait(strategy, SHARED):
-            wait_for(bob, alice, step, strategy)
+            step = queued(bob, alice, read)
         else:
+            step = bob.starts(read)
             assert step.result(PATIENCE) == (3, 3)
         alice.does(LockingSession.commit)
         assert step.result(PATIENCE) in {(3, 3), (13, 13)}
@@ -357,14 +362,13 @@ class TestTimeout:
         assert not bob.session.held_locks
 
     def test_the_next_transaction_waits_as_the_server_is_configured(
-        self, alice: Actor, bob: Actor, strategy: LockStrategy
+        self, alice: Actor, bob: Actor
     ) -> None:
         alice.does(lock_order, FOR_UPDATE)
         with pytest.raises(LockNotAvailable):
             bob.does(lock_order, FOR_UPDATE, lock_timeout=0)
         bob.does(LockingSession.rollback)
-        step = bob.starts(lock_order, FOR_UPDATE)
-        wait_for(bob, alice, step, strategy)
+        step = queued(bob, alice, lock_order, FOR_UPDATE)
         alice.does(LockingSession.commit)
         assert step.result(PATIENCE) == 3
 
@@ -409,12 +413,8 @@ class TestRelease:
         alice.does(LockingSession.commit)
         assert alice.does(total_of) == 13
 
-    def test_a_failed_lock_in_a_savepoint_leaves_the_rest(
-        self, alice: Actor, bob: Actor, strategy: LockStrategy
-    ) -> None:
-        if _locks_database(strategy):
-            pytest.skip("one lock is all locks")
-
+    @pytest.mark.usefixtures("row_locks")
+    def test_a_failed_lock_in_a_savepoint_leaves_the_rest(self, alice: Actor, bob: Actor) -> None:
         def one_and_not_the_other(session: LockingSession) -> None:
             # NoWait, because some databases limit all waits of a transaction
             lock_order(session, FOR_UPDATE | NO_WAIT, 2)
@@ -433,15 +433,11 @@ class TestRelease:
 class TestErrors:
     """Failures are raised as the errors that callers know."""
 
-    def test_a_deadlock_has_one_victim(
-        self, alice: Actor, bob: Actor, strategy: LockStrategy
-    ) -> None:
-        if _locks_database(strategy):
-            pytest.skip("one lock is all locks")
+    @pytest.mark.usefixtures("row_locks")
+    def test_a_deadlock_has_one_victim(self, alice: Actor, bob: Actor) -> None:
         alice.does(lock_order, FOR_UPDATE, 1)
         bob.does(lock_order, FOR_UPDATE, 2)
-        step = bob.starts(lock_order, FOR_UPDATE, 1)
-        wait_for(bob, alice, step, strategy)
+        step = queued(bob, alice, lock_order, FOR_UPDATE, 1)
         steps = {alice: alice.starts(lock_order, FOR_UPDATE, 2), bob: step}
         wait(steps.values(), PATIENCE, FIRST_EXCEPTION)
         (victim,) = [who for who, step in steps.items() if step.done() and step.exception()]
@@ -478,11 +474,10 @@ class TestErrors:
         with pytest.raises(UnlockedWrite):
             alice.does(write)
 
+    @pytest.mark.usefixtures("row_locks")
     def test_run_transaction_runs_the_victim_of_a_deadlock_again(
-        self, doclock_tables: Engine, strategy: LockStrategy
+        self, doclock_tables: Engine
     ) -> None:
-        if _locks_database(strategy):
-            pytest.skip("one lock is all locks")
         both_hold_one = threading.Barrier(2)
         tries_of: dict[int, int] = {1: 0, 2: 0}
         factory = sessionmaker(doclock_tables, class_=LockingSession)
@@ -606,5 +601,6 @@ __all__ = [
     "bob",
     "doclock_tables",
     "read_committed_engine",
+    "row_locks",
     "strategy",
 ]

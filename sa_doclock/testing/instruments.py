@@ -1,8 +1,7 @@
 """Readings of statements, databases and lines of the program, for sa-doclock-audit.
 
-The names in ``__all__`` keep their meaning within one version of sa_doclock.  Some of them need
-private names of SQLAlchemy, which stay in one tested place: a copy could break with the next
-SQLAlchemy.
+The names keep their meaning within one version of sa_doclock.  Some of them need private names of
+SQLAlchemy, which stay in one tested place: a copy could break with the next SQLAlchemy.
 """
 
 from ..caller import (
@@ -33,39 +32,3 @@ from ..sqlalchemy_internals import (
 from .listening import listening
 from .lock_waits import COMMIT, is_kit_asking, locks_database
 from .loops import AsyncConnections, LoopThread, check_functions
-
-__all__ = [
-    "COMMIT",
-    "AsyncConnections",
-    "DocumentKey",
-    "LockedName",
-    "LoopThread",
-    "all_mappers",
-    "buffer_rows",
-    "check_function",
-    "check_functions",
-    "conflict_of",
-    "count_as_ours",
-    "find_strategy",
-    "for_update_clause",
-    "for_update_of",
-    "for_update_tables",
-    "frames",
-    "has_limit",
-    "is_flushing",
-    "is_kit_asking",
-    "is_of_library",
-    "is_of_sqlalchemy",
-    "is_row_lock",
-    "keep_rows",
-    "line_of_program",
-    "listening",
-    "locks_database",
-    "order_of",
-    "parent_of",
-    "printable",
-    "side_connection",
-    "strategy_class",
-    "values_of",
-    "written_out",
-]

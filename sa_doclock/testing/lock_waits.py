@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 
-from ..dialects import side_connection, strategy_class
+from ..dialects import side_connection, strategy_class, strategy_classes
 from ..dialects.base import Locked, LockMonitoring
 
 FIRST_LOOK: Final = 0.005
@@ -44,8 +45,14 @@ def monitoring_of(bind: Engine | Connection) -> LockMonitoring | None:
 
 def locks_database(bind: Engine | Connection) -> bool:
     """Return whether every lock covers the whole database, as on SQLite."""
-    found = strategy_class(bind.dialect)
-    return found is not None and found.statements.locked is Locked.DATABASE
+    return bind.dialect.name in _locked_whole()
+
+
+# Threads: a cache of a constant.
+@lru_cache(maxsize=1)
+def _locked_whole() -> frozenset[str]:
+    known = strategy_classes().items()
+    return frozenset(name for name, found in known if found.statements.locked is Locked.DATABASE)
 
 
 _THIS_MACHINE: Final = frozenset({None, "", "localhost", "127.0.0.1", "::1"})
@@ -127,8 +134,8 @@ def _blockers(connection: Connection) -> Mapping[int, set[int]] | None:
     assert monitoring is not None  # checked by the caller
     found: dict[int, set[int]] = {}
     try:
-        for wait in monitoring.waits(connection):
-            found.setdefault(wait.waiter, set()).add(wait.blocker)
+        for waiter, blocker, *_ in monitoring.waits(connection):
+            found.setdefault(waiter, set()).add(blocker)
         connection.rollback()  # some servers show one snapshot for a whole transaction
     except DBAPIError:
         with suppress(DBAPIError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -12,6 +13,7 @@ from ..dialects import (
     LockFeature,
     code_of,
     describe_connections,
+    elapsed_seconds,
     product_of,
     side_connection,
     strategies,
@@ -19,9 +21,19 @@ from ..dialects import (
 )
 from ..dialects.base import LockStrategy
 from ..errors import LockNotSupported
-from ..wait_info import LockWait, Wait
+from ..wait_info import LockWait
 
 _Request = tuple[int, "str | None", "str | None"]  # of a waiter, or of holders; table and key
+
+
+class Wait(NamedTuple):
+    """A wait: connections by their ids."""
+
+    waiter: int
+    blocker: int
+    table: str | None = None
+    key: str | None = None
+    seconds: float | None = None
 
 
 class WaitGraph:
@@ -33,10 +45,10 @@ class WaitGraph:
 
     Connections are numbered from 0 here, and a set of connections is an integer with their bits.
 
-    :param found: as the server lists them.
+    :param found: the rows of ``LockMonitoring.waits()``.
     """
 
-    def __init__(self, found: Iterable[Wait]) -> None:
+    def __init__(self, found: Iterable[Sequence[Any]]) -> None:
         self._numbers: dict[int, int] = {}
         self._blockers_of: dict[_Request, int] = {}
         self._seconds: dict[_Request, float | None] = {}
@@ -44,7 +56,7 @@ class WaitGraph:
             request = (self._number(waiter), table, key)
             bit = 1 << self._number(blocker)
             self._blockers_of[request] = self._blockers_of.get(request, 0) | bit
-            self._seconds.setdefault(request, seconds)
+            self._seconds.setdefault(request, elapsed_seconds(seconds))
         self._ids = list(self._numbers)
         self._blockers = [0] * len(self._ids)
         for (waiter, _, _), blockers in self._blockers_of.items():

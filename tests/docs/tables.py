@@ -22,8 +22,8 @@ from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import levels_for, strategy_for
 from tests.docs import compatible, idioms, invariants, reference
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
-from tests.integration.lock_errors.rows import table as not_granted
-from tests.integration.mistakes import rows
+from tests.integration.lock_errors import test_lock_errors as lock_errors
+from tests.integration.mistakes.test_mistakes import MISTAKES
 from tests.reliability import record as soaked
 from tests.sql.models import Lease, Line, Order
 from tests.sql.servers import serving
@@ -217,6 +217,29 @@ _LOCKED: Sequence[tuple[str, Callable[[str], list[str]]]] = [
 ]
 
 
+def errors_by_number(database: str) -> Iterator[str]:
+    """Yield the table of docs/errors.md for this database."""
+    heads = ["Number", "Error", "When", "From a", "What is left of the transaction", "What to do"]
+    heads += ["[Evidence](mssql.md#evidence)"] if database == "mssql" else []
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + "---|" * len(heads)
+    for row in lock_errors.ROWS[database]:
+        where = ", ".join(one.value for one in row.where)
+        cells = [f"{row.number} {row.name}", f"`{row.error.__name__}`", row.when, where]
+        cells += [row.left.value, row.do.words]
+        if database == "mssql":
+            cells.append("S" if row.left is lock_errors.Left.UNKNOWN else "S; what is left: M")
+        yield f"| {' | '.join(cells)} |"
+
+
+def mistakes() -> Iterator[str]:
+    """Yield the table of docs/documents.md."""
+    yield "| Mistake | Plain SQLAlchemy | Here |"
+    yield "|---|---|---|"
+    for row in MISTAKES:
+        yield f"| {row.mistake} | {row.plain} | {row.here} |"
+
+
 def module_map() -> Iterator[str]:
     """Yield a table of the packages of sa_doclock with their purpose."""
     yield "| | |"
@@ -239,14 +262,14 @@ PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "invariants": invariants.table,
     "lock-options": lock_options,
     "metrics": reference.metrics,
-    "mistakes": rows.table,
+    "mistakes": mistakes,
     "module-map": module_map,
     "public-names": reference.table_of_names,
     "failovers": soaked.failovers,
     "versions-tested": versions.table,
     "reliability": soaked.in_short,
     **{f"sent-to-{database}": partial(sent_to, database) for database in PRODUCTS},
-    **{f"lock-errors-{database}": partial(not_granted, database) for database in PRODUCTS},
+    **{f"lock-errors-{database}": partial(errors_by_number, database) for database in PRODUCTS},
 }
 """The generated parts, by the name in the comment that marks their place."""
 

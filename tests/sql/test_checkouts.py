@@ -17,7 +17,7 @@ from sa_doclock import LockingSession, LockNotSupported, LockOptions, checkout_t
 from sa_doclock.dialects import strategy_classes
 from sa_doclock.features.checkouts.key_texts import DocumentName
 from sa_doclock.features.checkouts.table_rows import CheckoutRow, CheckoutRows
-from sa_doclock.tools.explain.explanation import without_lock
+from sa_doclock.tools.explain import without_lock
 from tests.sql.models import Order
 from tests.sql.servers import DATABASES, serving
 
@@ -118,7 +118,7 @@ def test_the_statements_are_all_that_the_driver_gets(
     monkeypatch: pytest.MonkeyPatch, database_name: str, seconds: float | None, lock: LockOptions
 ) -> None:
     # Use the script itself: a copy of the engine would use an installed psycopg.
-    monkeypatch.setattr("sa_doclock.tools.explain.explanation.side_engine", nullcontext)
+    monkeypatch.setattr("sa_doclock.tools.explain.side_engine", nullcontext)
     with serving(database_name) as (engine, script):
         received = explain_lock(engine, Order, lock, lock_timeout=seconds)
         asked = list(script.sent)

@@ -27,8 +27,7 @@ from sa_doclock.dialects import (
     strategies,
     strategy_for,
 )
-from sa_doclock.tools import monitoring
-from sa_doclock.tools.doctor import checks
+from sa_doclock.tools import doctor, monitoring
 from tests.docs.compatible import DOCUMENTED, NOTES, RUN
 from tests.sql import servers
 from tests.sql.driver import PsycopgConnection, Script
@@ -206,7 +205,7 @@ OWN_WORDS = {
 @pytest.fixture(autouse=True)
 def beside_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the tools ask over a connection of the scripted engine, which cannot be copied."""
-    for tool in (checks, monitoring):
+    for tool in (doctor, monitoring):
         monkeypatch.setattr(tool, "side_connection", lambda engine, _: engine.connect())
 
 

@@ -13,9 +13,17 @@ from sa_doclock.dialects import strategies, strategy_for
 from sa_doclock.dialects.base import Cluster
 from sa_doclock.dialects.innodb import InnoDBMonitoring
 from sa_doclock.dialects.postgresql.monitoring import PostgreSQLMonitoring
-from sa_doclock.tools.doctor import CHECKS, checkouts, checks_in, models, postgresql_poolers
+from sa_doclock.tools.doctor import (
+    CHECKS,
+    checkouts,
+    checks_for,
+    checks_in,
+    findings_of,
+    headers_of,
+    models,
+    postgresql_poolers,
+)
 from sa_doclock.tools.doctor.check import Subject
-from sa_doclock.tools.doctor.checks import checks_for, findings_of, headers_of
 from sa_doclock.tools.doctor.sqlite import corrupts_wal
 from tests.sql import servers
 from tests.sql.driver import PsycopgConnection, Script

@@ -19,7 +19,7 @@ from sqlalchemy.exc import ResourceClosedError
 
 import sa_doclock.dialects
 from sa_doclock import LockNotSupported, LockOptions
-from sa_doclock.dialects import strategy_for
+from sa_doclock.dialects import check_support, strategy_for
 from sa_doclock.dialects.base import LockStrategy, PlainReads, Reach
 from sa_doclock.dialects.mysql import MySQLLocks
 from sa_doclock.dialects.postgresql.limits import after_lock
@@ -46,7 +46,7 @@ def postgresql(version: str) -> Connect:
 def supports(lock: LockOptions) -> Has:
     def has(strategy: LockStrategy, _connection: Connection, _script: Script) -> bool:
         with suppress(LockNotSupported):
-            strategy.check_support(lock)
+            check_support(strategy, lock)
             return True
         return False
 
@@ -144,10 +144,10 @@ def test_shared_read_needs_for_share_of_sqlalchemy(
     if since_2_0_45:
         dialect.use_mysql_for_share = True  # type: ignore[attr-defined,unused-ignore]
     strategy = MySQLLocks(dialect)
-    strategy.check_support(LockOptions.ForUpdate)
+    check_support(strategy, LockOptions.ForUpdate)
     refused = pytest.raises(LockNotSupported, match="SQLAlchemy")
     with nullcontext() if since_2_0_45 else refused:
-        strategy.check_support(LockOptions.SharedRead)
+        check_support(strategy, LockOptions.SharedRead)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def wait_until(condition: Callable[[], object], *, poll_seconds: float = 0.005) 
 
 
 def wait_until_blocked(
-    waiter: Actor[Any], holder: Actor[Any], step: Step[Any], *, seconds: float = 10
+    waiter: Actor[Any], holder: Actor[Any], step: Step[Any], *, seconds: float = PATIENCE
 ) -> None:
     """Return as soon as the database reports that ``waiter`` waits for ``holder`` in this step.
 

@@ -13,7 +13,7 @@ import pytest
 
 import doclock_audit
 import sa_doclock.testing
-from sa_doclock.testing.auditor import NAMES
+from sa_doclock.testing import NAMES
 
 AUDITOR = Path(doclock_audit.__file__).parent
 INSTALL = (

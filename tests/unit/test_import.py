@@ -320,7 +320,7 @@ def test_the_first_use_listens_to_mappers_once(
 # The modules that ``import sa_doclock`` loads, counted: a time would depend on the machine.
 
 #: Each module adds about 0.3 ms to the start of a program.
-MODULES = 109
+MODULES = 102
 
 LATE = (
     "sa_doclock.asyncio",

@@ -26,7 +26,7 @@ import sa_doclock
 from sa_doclock.core.documents import key_values
 from sa_doclock.core.documents.key_values import key_value, plain_type
 from sa_doclock.keys import document_label, key_text, printable, short_text
-from sa_doclock.tools.explain.explanation import some_value
+from sa_doclock.tools.explain import some_value
 from sa_doclock.wait_info import LockConnection, LockWait
 from tests.support.models import Order
 from tests.support.rows import rows

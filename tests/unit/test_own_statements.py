@@ -55,10 +55,10 @@ ASKING = (
 )
 #: Sent over a connection that the doctor, the diagnosis or explain_lock() opened.
 BESIDE_THE_POOL = (
-    "dialects/innodb.py:InnoDBMonitoring.describe",
+    "dialects/innodb.py:InnoDBMonitoring.connections",
     "dialects/innodb.py:InnoDBMonitoring.holders",
     "dialects/mariadb.py:MariaDBMonitoring.waits",
-    "dialects/mssql.py:SQLServerMonitoring.describe",
+    "dialects/mssql.py:SQLServerMonitoring.connections",
     "dialects/mssql.py:SQLServerMonitoring.holders",
     "dialects/mssql.py:SQLServerMonitoring.waits",
     "dialects/mariadb.py:_row_waits",
@@ -69,14 +69,14 @@ BESIDE_THE_POOL = (
     "tools/doctor/check.py:Subject.ask",
     "tools/doctor/check.py:Subject.rows",
     "tools/doctor/checkouts.py:clocks_apart",
-    "tools/doctor/checks.py:findings_of",
+    "tools/doctor/__init__.py:findings_of",
     "tools/doctor/postgresql_poolers.py:_is_pgpool",
     "tools/doctor/postgresql_poolers.py:_pid",
     "tools/doctor/postgresql_poolers.py:_servers",
-    "tools/explain/explanation.py:_PlanRecorder._send_unlocked",
-    "tools/explain/explanation.py:_lock",
-    "tools/explain/explanation.py:_some_key",
-    "tools/explain/explanation.py:_some_unique_key",
+    "tools/explain/__init__.py:_PlanRecorder._send_unlocked",
+    "tools/explain/__init__.py:_lock",
+    "tools/explain/__init__.py:_some_key",
+    "tools/explain/__init__.py:_some_unique_key",
     "features/diagnosis.py:_holders",
     "dialects/postgresql/commit_outcome.py:PostgreSQLCommitOutcomes.outcome",
     "features/diagnosis.py:SharedQueries._answer",
@@ -130,7 +130,7 @@ OF_THE_CONNECTION = (
     "dialects/postgresql/__init__.py:PostgreSQLLocks.hides_rows",
     "dialects/postgresql/lockable_rows.py:_check_below",
     "dialects/postgresql/lockable_rows.py:check_rows",
-    "dialects/transaction_marks.py:_send",
+    "dialects/transactions.py:_send",
     "features/commit_lookup.py:CommitLookup._learn",
 )
 #: The end of a transaction that the session began, or that the server ended.

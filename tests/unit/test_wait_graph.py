@@ -17,8 +17,7 @@ from sa_doclock import LockConnection, LockNotAvailable, lock_waits
 from sa_doclock.dialects import named_locks
 from sa_doclock.dialects.innodb import lock_data
 from sa_doclock.features.diagnosis import blockers_text
-from sa_doclock.tools.monitoring import WaitGraph
-from sa_doclock.wait_info import Wait
+from sa_doclock.tools.monitoring import Wait, WaitGraph
 from tests.support.rows import rows
 from tests.support.tracing import calls_of
 

@@ -11,8 +11,7 @@ import pytest
 from rich.console import Console
 
 from sa_doclock import LockConnection, LockWait
-from sa_doclock.tools.cli.wait_forest import forest_of
-from sa_doclock.tools.cli.wait_tree import line_of, picture_of, summary_of
+from sa_doclock.tools.cli.wait_tree import forest_of, line_of, picture_of, summary_of
 from tests.support.rows import rows
 from tests.support.tracing import calls_of
 

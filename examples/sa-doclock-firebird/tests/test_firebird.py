@@ -28,10 +28,10 @@ from sa_doclock.testing.dialect_suite import (
     bob,
     doclock_tables,
     lock_order,
+    queued,
     strategy,
     total_of,
     tries,
-    wait_for,
 )
 
 __all__ = ["alice", "bob", "doclock_tables", "strategy"]  # fixtures
@@ -51,7 +51,7 @@ def test_the_strategy_is_found_by_its_entry_point(strategy: FirebirdLocks) -> No
     assert type(strategy) is FirebirdLocks
 
 
-def test_the_statement_says_with_lock_once(engine: sa.Engine, strategy: FirebirdLocks) -> None:
+def test_the_statement_says_with_lock_once(engine: sa.Engine) -> None:
     for lock in (FOR_UPDATE, FOR_UPDATE | NO_WAIT, FOR_UPDATE | LockOptions.NoKey):
         assert sql(engine, lock).strip().endswith("FOR UPDATE WITH LOCK")
         assert sql(engine, lock).count("WITH LOCK") == 1
@@ -59,8 +59,8 @@ def test_the_statement_says_with_lock_once(engine: sa.Engine, strategy: Firebird
 
 def test_for_update_of_sqlalchemy_locks_nothing_here(doclock_tables: sa.Engine) -> None:
     statement = sa.select(Order).where(Order.id == 1).with_for_update()
-    with doclock_tables.connect() as one, LockingSession(doclock_tables) as other:
-        one.execute(statement)
+    with doclock_tables.connect() as connection, LockingSession(doclock_tables) as other:
+        connection.execute(statement)
         assert tries(other, FOR_UPDATE | NO_WAIT) is None
 
 
@@ -129,9 +129,7 @@ def test_a_snapshot_read_is_read_only(alice: Actor) -> None:
         alice.does(write)
 
 
-def test_a_row_that_is_replaced_during_the_wait_is_found(
-    alice: Actor, bob: Actor, strategy: FirebirdLocks
-) -> None:
+def test_a_row_that_is_replaced_during_the_wait_is_found(alice: Actor, bob: Actor) -> None:
     def replace(session: LockingSession) -> None:
         connection = session.connection()
         connection.execute(sa.delete(Line).where(Line.order_id == 1))
@@ -139,15 +137,14 @@ def test_a_row_that_is_replaced_during_the_wait_is_found(
         connection.execute(sa.insert(Order).values(id=1, total=50))
 
     alice.does(lock_order, FOR_UPDATE)
-    step = bob.starts(lock_order, FOR_UPDATE)
-    wait_for(bob, alice, step, strategy)
+    step = queued(bob, alice, lock_order, FOR_UPDATE)
     alice.does(replace)
     alice.does(LockingSession.commit)
     assert step.result(30) == 50
 
 
 def test_an_update_that_has_waited_is_a_conflict(
-    doclock_tables: sa.Engine, alice: Actor, bob: Actor, strategy: FirebirdLocks
+    doclock_tables: sa.Engine, alice: Actor, bob: Actor
 ) -> None:
     def update(session: LockingSession) -> None:
         session.connection().execute(sa.update(Order).where(Order.id == 1).values(total=7))
@@ -158,8 +155,7 @@ def test_an_update_that_has_waited_is_a_conflict(
     alice.does(lock_order, FOR_UPDATE)
     alice.does(update)
     bob.does(ready)
-    step = bob.starts(update)
-    wait_for(bob, alice, step, strategy)
+    step = queued(bob, alice, update)
     alice.does(LockingSession.commit)
     with pytest.raises(SnapshotConflict):
         step.result(30)
@@ -183,11 +179,10 @@ def test_many_keys_are_locked_in_chunks(doclock_tables: sa.Engine) -> None:
 
 
 def test_the_server_tells_who_waits_but_not_for_which_row(
-    doclock_tables: sa.Engine, alice: Actor, bob: Actor, strategy: FirebirdLocks
+    doclock_tables: sa.Engine, alice: Actor, bob: Actor
 ) -> None:
     alice.does(lock_order, FOR_UPDATE)
-    step = bob.starts(lock_order, FOR_UPDATE)
-    wait_for(bob, alice, step, strategy)
+    step = queued(bob, alice, lock_order, FOR_UPDATE)
     (wait,) = lock_waits(doclock_tables)
     assert (wait.table, wait.key) == (Order.__tablename__, None)
     assert wait.blocker.state == "idle in transaction"
@@ -199,9 +194,7 @@ def test_the_server_tells_who_waits_but_not_for_which_row(
     step.result(30)
 
 
-def test_a_write_that_refers_to_a_locked_row_waits(
-    alice: Actor, bob: Actor, strategy: FirebirdLocks
-) -> None:
+def test_a_write_that_refers_to_a_locked_row_waits(alice: Actor, bob: Actor) -> None:
     def insert(session: LockingSession) -> None:
         session.connection().execute(sa.insert(Line).values(id=99, order_id=1, amount=0))
 
@@ -210,8 +203,7 @@ def test_a_write_that_refers_to_a_locked_row_waits(
 
     alice.does(lock_order, FOR_UPDATE)
     bob.does(ready)
-    step = bob.starts(insert)
-    wait_for(bob, alice, step, strategy)
+    step = queued(bob, alice, insert)
     alice.does(LockingSession.commit)
     step.result(30)
 

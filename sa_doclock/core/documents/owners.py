@@ -8,10 +8,10 @@ after ``line.order = other``, to the order that it leaves and the order that it 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import is_
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from sqlalchemy import ClauseElement, Integer, Select, Uuid, inspect, select
@@ -27,6 +27,8 @@ from .stored_keys import Types, ask, chunks, compares_in_python, key_in, select_
 
 UNKNOWN: Final[Identity] = ()
 """The identity of a header that only the database knows; no row has it."""
+
+T = TypeVar("T")
 
 _EAGER: Final = {"joined", "selectin", "subquery", "immediate", False}  # False is the old "joined"
 _MANY: Final = 2  # from so many objects on, one query for all of them pays off
@@ -84,20 +86,24 @@ class HeaderResolver:
         self._loaded: set[InstanceState[Any]] = set()
 
     def read_ahead(self, states: Sequence[InstanceState[Any]]) -> None:
-        """Read at once the rows that headers() would read for each of these objects.
+        """Read at once the rows that headers() would read for each of these objects."""
+        if self._ask and len(states) >= _MANY:
+            self.read_together(lambda: [*map(self.headers, states)])
+
+    def read_together(self, search: Callable[[], T]) -> T:
+        """Return the result of a search, whose questions are asked together.
 
         One SELECT reads hundreds of rows; each step on the way to the header needs one.
+
+        :param search: calls the methods of this object; it is called once for each step.
         """
-        if not self._ask or len(states) < _MANY:
-            return
         while True:
             to_ask = self._to_ask = defaultdict(dict)
             to_load = self._to_load = defaultdict(dict)
-            for state in states:
-                self.headers(state)
+            found = search()
             self._to_ask = self._to_load = None
             if not to_ask and not to_load:
-                return  # headers() has found all of them meanwhile
+                return found
             self._found.clear()
             for mapper, expired in to_load.items():
                 self._load_all(mapper, expired)

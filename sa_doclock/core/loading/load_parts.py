@@ -242,8 +242,8 @@ class _Loader:
             own = _own_columns(state.mapper)
             if own and not own <= state.dict.keys() and state.identity is not None:
                 incomplete[state.mapper].append(state.identity)
-        for one, keys in incomplete.items():
-            self._read_again(one, keys)
+        for subclass, keys in incomplete.items():
+            self._read_again(subclass, keys)
 
     def _read_again(
         self, mapper: Mapper[Any], keys: Sequence[Identity], *options: ORMOption

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Insert, Result, Select, event, insert, inspect, update
+from sqlalchemy import CompoundSelect, Insert, Result, Select, event, insert, inspect, update
 from sqlalchemy.orm import FromStatement, Mapper, ORMExecuteState, Session
 
 from ...sqlalchemy_internals import (
@@ -19,7 +19,15 @@ from ...sqlalchemy_internals import (
 from ..loading import NO_CHANGES, PENDING_BEFORE, pending_changes
 from ..locking import RowsOfSelect, acquire
 from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
-from ..transaction import NO_ARGUMENTS, Executor, LockContext, LockRequest, is_built, watch_all
+from ..transaction import (
+    NO_ARGUMENTS,
+    Executor,
+    LockContext,
+    LockRequest,
+    is_built,
+    watch_all,
+    watch_connection,
+)
 from .hooks import SessionWithContext, context_of
 
 
@@ -124,7 +132,11 @@ class ExecutingSession(SessionWithContext):
             options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
             return execute(run, options, binds or {})
         before = pending_changes(self) if listens_last else NO_CHANGES
-        if before is NO_CHANGES:
+        if isinstance(written, CompoundSelect) and self._context.parts.around_get_bind:
+            # SQLAlchemy calls get_bind() without the clause.
+            binds = {"clause": written, **(arguments.get("bind_arguments") or {})}
+            arguments = {**arguments, "bind_arguments": binds}
+        elif before is NO_CHANGES:
             return None
         # Listeners may turn it into a lock, and change its rows.
         options = {**arguments.get("execution_options", {}), PENDING_BEFORE: before}
@@ -151,7 +163,10 @@ class ExecutingSession(SessionWithContext):
             return
         context = self._context
         context.connections.note_foreign()
-        if not context.ledger.is_empty():
+        if context.calls.current is not None:  # of a listener; the lock is in no ledger yet
+            for connection in context.connections.all():
+                watch_connection(context, connection)
+        elif not context.ledger.is_empty():
             watch_all(context)  # it may end the transaction
 
     def _execute_locked(

@@ -19,7 +19,7 @@ from sqlalchemy.orm import FromStatement
 
 from ...dialects import SavepointMarks
 from ...dialects.base import EveryError
-from ...sqlalchemy_internals import savepoint_on
+from ...sqlalchemy_internals import is_flushing, savepoint_on
 from .context import LockContext
 from .lock_transaction import LockTransaction
 from .transaction_connection import Mark, TransactionConnection
@@ -103,7 +103,7 @@ def watch_connection(context: LockContext, connection: Connection) -> None:
         watch(context, found)
     if found.level is not None:  # COMMIT on the driver, which changes the level, goes unseen too
         context.connections.note_foreign()
-    if context.ledger.counts_on_transaction(found.known):
+    if context.calls.current is not None or context.ledger.counts_on_transaction(found.known):
         found.before_foreign()  # a raw driver cursor goes unseen
 
 
@@ -148,9 +148,14 @@ class ConnectionEvents:
     ) -> None:
         """Mark the transaction before a foreign statement."""
         found, locks = self._found(), self._context()
-        if found is None or locks is None or runs_built(context):
+        if found is None or locks is None:
             return
         transaction, joined = found
+        if runs_built(context):
+            # A listener of the flush may have ended the transaction after its check.
+            if (transaction.lost or joined.in_doubt) and is_flushing(locks.session()):
+                transaction.refuse_write()
+            return
         if joined.prepared:
             return
         counts = transaction.ledger.counts_on_transaction(joined.known)

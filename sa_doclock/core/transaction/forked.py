@@ -6,6 +6,9 @@ that the parent still uses: libpq sends Terminate, and a connection pool sends R
 So the child never closes such a connection, and points its copy of the descriptor at the null
 device.
 
+An idle connection that the parent left in a pool is shared as well: a lock on it would be granted
+to both processes.  The child replaces it by a new one before its first use.
+
 ``os.register_at_fork()`` finds the sessions, so a program that does not fork pays nothing.
 """
 
@@ -19,8 +22,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
-from ...dialects import product_of
+from ...dialects import product_of, strategy_classes
 from ...dialects.base import LockStrategy, TransactionLifecycle
 from ...errors import LockMisuse
 from ...events import EventfulSession
@@ -104,14 +108,11 @@ class _LeftConnection:
     ) -> None:
         self._parent, self._connection, self.lent = parent, connection, lent
         lifecycle = TransactionLifecycle() if known is None else known.lifecycle
-        proxied = connection.connection
-        _keep_for_ever(proxied)
-        _keep_for_ever(proxied.dbapi_connection)
         self._why_closed = lifecycle.closed_to_forks(connection)
         if self._why_closed is not None:
             event.listen(Engine, "engine_connect", self._refuse_engine)
-        with suppress(Exception):  # the driver has closed it, or has none
-            _point_at_null(lifecycle.descriptor(proxied.driver_connection))
+        _keep_for_ever(connection.connection)
+        _silence(connection, lifecycle)
         # First, before other listeners send something.
         for name in _REFUSED:
             event.listen(connection, name, self._refuse, insert=True)
@@ -124,8 +125,7 @@ class _LeftConnection:
         if self in self._parent.left:
             self._parent.left.remove(self)
             if not (self._connection.closed or self._connection.invalidated):
-                self._connection.detach()  # the pool must not close it
-                self._connection.invalidate()
+                _drop(self._connection)
 
     def _refuse_engine(self, connection: Connection) -> None:
         why = None if self._why_closed is None else self._why_closed(connection.engine)
@@ -159,12 +159,59 @@ def _keep_for_ever(thing: Any) -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
-def _point_at_null(descriptor: int | None) -> None:
-    """Point this process's copy of the descriptor at the null device; the parent keeps its own."""
-    if descriptor is not None:
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, descriptor, inheritable=False)
-        os.close(null)
+def _silence(connection: Connection, lifecycle: TransactionLifecycle) -> None:
+    """Keep the driver's connection, with its descriptor pointed at the null device.
+
+    Only this process's copy of the descriptor; the parent keeps its own.
+    """
+    _keep_for_ever(connection.connection.dbapi_connection)
+    with suppress(Exception):  # the driver has closed it, or has none
+        descriptor = lifecycle.descriptor(connection.connection.driver_connection)
+        if descriptor is not None:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, descriptor, inheritable=False)
+            os.close(null)
+
+
+def _drop(connection: Connection) -> None:
+    connection.detach()  # the pool must not close it
+    connection.invalidate()
+
+
+# In Connection.info, which SQLAlchemy clears when the server connection closes.
+_OPENED_BY: Final = "sa_doclock.opened_by"
+
+
+def _note_process(_driver: Any, entry: ConnectionPoolEntry) -> None:
+    entry.info[_OPENED_BY] = os.getpid()
+
+
+def _lifecycle_if_inherited(connection: Connection) -> TransactionLifecycle | None:
+    """Return its lifecycle if another process opened the connection to its server, else None."""
+    strategy = strategy_classes().get(product_of(connection.dialect))
+    if strategy is None or connection.info.get(_OPENED_BY) == os.getpid():
+        return None
+    with suppress(Exception):  # the driver has closed it
+        if strategy.lifecycle.descriptor(connection.connection.driver_connection) is None:
+            return None  # no server, or the driver hides it
+    return strategy.lifecycle
+
+
+def _replace_inherited(connection: Connection) -> None:
+    while (lifecycle := _lifecycle_if_inherited(connection)) is not None:
+        _silence(connection, lifecycle)
+        _drop(connection)  # its next use takes another one from the pool
+
+
+def _refuse_inherited(session: Session, _transaction: Any, connection: Connection) -> None:
+    lifecycle = _lifecycle_if_inherited(connection)
+    if lifecycle is not None and isinstance(session, EventfulSession):
+        _silence(connection, lifecycle)
+        _drop(connection)
+        raise LockMisuse(
+            f"another process opened this Connection; process {os.getpid()} is a fork of it, and has "
+            "dropped it. Open a Connection of this process by engine.connect()"
+        )
 
 
 # Threads: each has its own entry while it forks.
@@ -182,6 +229,10 @@ def _before() -> None:
 def _in_child() -> None:
     # A server that forks in C, such as uWSGI, calls only this function.
     process, sessions = _forking.get(get_ident()) or (os.getppid(), all_sessions())
+    if not event.contains(Pool, "connect", _note_process):
+        event.listen(Pool, "connect", _note_process)
+        event.listen(Engine, "engine_connect", _replace_inherited, insert=True)
+        event.listen(Session, "after_begin", _refuse_inherited, insert=True)
     with ExitStack() as stack:  # run all of them, even if some fail
         stack.callback(_forking.clear)
         for session in sessions:

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 from sqlalchemy.util import immutabledict
 
-from ...dialects import is_rolled_back_later, wrapped_error
-from ...dialects.base import AUTOCOMMIT, IsolationLevels
+from ...dialects import check_open, is_rolled_back_later, wrapped_error
+from ...dialects.base import AUTOCOMMIT
 from ...errors import LockNotSupported, WrongIsolation
 from ...options import LockOptions, base_of
 from ...pool import GUARD_ISOLATION_LEVEL, on_return
@@ -50,8 +50,7 @@ def _opening_level(session: Session, bind: Engine | Connection, plan: LockPlan) 
         raise LockNotSupported(AUTOCOMMIT)
     if level in plan.fits:
         return _OpeningLevel(level)
-    own = type(strategy.isolation).set_once is not IsolationLevels.set_once
-    if own and not session.twophase:  # XA START begins at once
+    if plan.sets_level and not session.twophase:  # XA START begins at once
         return _OpeningLevel(level, once=plan.level)
     return _OpeningLevel(level, plan.level)
 
@@ -165,12 +164,10 @@ def _note_joined(
     If a foreign statement ended it, and the server has begun no other, set the next one's level as
     at its begin.
     """
-    isolation, connection = plan.strategy.isolation, joined.connection
-    own = type(isolation).set_once is not IsolationLevels.set_once
-    sets = connections.is_level_in_doubt(joined) and own
+    sets = plan.sets_level and connections.is_level_in_doubt(joined)
     if sets and plan.level is not None and _sets_next_level(joined, plan.level):
-        connections.note_ended(connection)
-        joined = connections.by_engine[connection.engine]
+        connections.note_ended(joined.connection)
+        joined = connections.by_engine[joined.connection.engine]
         connections.note_level(joined, plan.level)
     connections.note_joined(joined, plan.strategy)
     return joined
@@ -207,7 +204,10 @@ def _take_in_open(
     bases = base_of(joined.opened_for or LockOptions.None_), base_of(plan.lock)
     upgraded = plan.upgrades and bases == (LockOptions.SharedRead, LockOptions.ForUpdate)
     opened_for = None if upgraded else joined.opened_for  # None: as after any other read
-    opens = plan.strategy.join(
-        joined.connection, plan.lock, seconds, joined.level, opened_for, plan.table
-    )
-    return opens or begins or upgraded
+    strategy, connection = plan.strategy, joined.connection
+    if plan.sets_level and strategy.status.in_transaction(connection) is False:
+        strategy.begin(connection, plan.lock, seconds)  # the driver begins with the first statement
+        return True
+    check_open(strategy.isolation, plan.lock, joined.level, opened_for)
+    strategy.join(connection, plan.lock, seconds, opened_for, plan.table)
+    return begins or upgraded

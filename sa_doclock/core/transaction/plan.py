@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Table
 from sqlalchemy.orm import Mapper
 
-from ...dialects import kept_levels, known_strategies, levels_for
-from ...dialects.base import Limit, LockStrategy
+from ...dialects import check_support, kept_levels, known_strategies, levels_for, sets_own_level
+from ...dialects.base import Limit, LockStrategy, lock_in_select
 from ...options import LockOptions
 from ..documents import clear_with_mappers, own_table
 
@@ -20,6 +20,7 @@ class LockPlan(NamedTuple):
     :ivar level: the isolation level of a transaction that is opened for it; None: any.
     :ivar row_lock: the lock that the SELECT must carry at this level.
     :ivar table: whose rows are locked; None for a named lock.
+    :ivar sets_level: the dialect sets the level of a transaction, not SQLAlchemy.
     :ivar fits: the isolation levels of a transaction that need not be changed for it.
     :ivar upgrades: it may follow a SharedRead that has opened the transaction.
     :ivar may_be_slow: the server may limit whole statements, whether or not they wait for a lock.
@@ -30,6 +31,7 @@ class LockPlan(NamedTuple):
     level: str | None
     row_lock: LockOptions
     table: Table | None
+    sets_level: bool = False
     fits: frozenset[str | None] = frozenset()
     upgrades: bool = False
     may_be_slow: bool = False
@@ -43,13 +45,14 @@ def make_plan(
     :param mapper: None for a named lock, and for rows of tables.
     :raises LockNotSupported: this database cannot give that lock.
     """
-    strategy.check_support(lock)
+    check_support(strategy, lock)
     level = next(iter(levels_for(strategy.isolation, lock)), None)
-    row_lock = strategy.statements.row_lock(lock, level)
+    row_lock = lock_in_select(strategy.statements, lock, level)
     table = None if mapper is None else own_table(mapper)
+    sets = sets_own_level(strategy.isolation)
     fits = frozenset({level, *kept_levels(strategy.isolation, lock)})
     slow = any(row.limit is Limit.STATEMENT for row in strategy.errors.codes.values())
-    plan = LockPlan(strategy, lock, level, row_lock, table, fits, upgrades, slow)
+    plan = LockPlan(strategy, lock, level, row_lock, table, sets, fits, upgrades, slow)
     strategy.findings[LockPlan, mapper, lock, upgrades] = plan
     return plan
 

@@ -22,6 +22,7 @@ from ...dialects.base import (
     LockStrategy,
     TransactionLifecycle,
     TransactionStatus,
+    lock_in_select,
 )
 from ...errors import DocLockError, LockMisuse, WrongIsolation
 from ...interruptions import Interruptible
@@ -343,7 +344,7 @@ class TransactionConnection:
         """Return the lock that a SELECT must contain here to give the requested one."""
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
-        return plan.strategy.statements.row_lock(plan.lock, self.level)
+        return lock_in_select(plan.strategy.statements, plan.lock, self.level)
 
 
 class TransactionConnections:

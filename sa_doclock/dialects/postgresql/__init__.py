@@ -36,11 +36,10 @@ from ..base import (
 )
 from ..compatible_servers import find_server
 from ..connection import ask_driver, asked_here, socket_descriptor
-from ..driver_frames import raised_within
-from ..error_codes import code_of
+from ..error_codes import code_of, raised_within
 from ..names import quoted_name, schema_of
 from ..table_answers import kept_answer
-from ..transaction_marks import SavepointMarks
+from ..transactions import SavepointMarks
 from .commit_outcome import PostgreSQLCommitOutcomes
 from .errors import PostgreSQLErrors
 from .limits import HAS_TRANSACTION_TIMEOUT as HAS_TRANSACTION_TIMEOUT
@@ -80,7 +79,6 @@ _HIDDEN = (
 class PostgreSQLIsolation(IsolationLevels):
     levels = {
         LockOptions.ForUpdate: (READ_COMMITTED,),
-        LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
     # "a transaction takes its snapshot as of the start of the first non-transaction-control
@@ -197,8 +195,7 @@ class PostgreSQLLocks(LockStrategy):
         psycopg: Any = dialect.loaded_dbapi if dialect.driver == "psycopg" else None
         if psycopg is not None and psycopg.Pipeline.is_supported():
             # These import psycopg.
-            from .deferred_writes import PsycopgPipeline  # noqa: PLC0415
-            from .pipelined_hold_limit import PipelinedHoldLimit  # noqa: PLC0415
+            from .deferred_writes import PipelinedHoldLimit, PsycopgPipeline  # noqa: PLC0415
             from .pipelined_lock import PipelinedWaits  # noqa: PLC0415
 
             self._pipeline = PsycopgPipeline

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Final
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from ..commit_outcome import CommitOutcomes, Outcome
 from ..error_codes import code_of
+from ..transactions import CommitOutcomes, Outcome
 from .errors import PostgreSQLErrors
 
 # All are texts, which every driver returns alike.  A standby writes no log.

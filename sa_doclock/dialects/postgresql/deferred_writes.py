@@ -24,7 +24,7 @@ from ...interruptions import ErrorsIgnored
 from ...keys import IMMUTABLE
 from ...pool import CallFunction, actions_of
 from ..base import Read
-from .limits import after_lock
+from .limits import PostgreSQLHoldLimit, after_lock
 from .pipeline import Call, CursorInterceptor, InterceptedCursor, listen_once, send_in_pipeline
 from .pipelined_lock import PipelinedLock
 
@@ -77,7 +77,7 @@ class PsycopgPipeline(CursorInterceptor):
     def locking(
         self,
         seconds: float | None,
-        reads: Callable[[], Iterable[Read]],
+        reads: Callable[[], Iterable[Read]] | None,
         *,
         few_rows: bool,
         hold_limit: float | None = None,
@@ -384,6 +384,14 @@ def keep_idle_clock(connection: Connection) -> None:
     """
     _limited.add(connection)
     listen_once(type(connection.dialect), {"do_executemany": _execute_many})
+
+
+class PipelinedHoldLimit(PostgreSQLHoldLimit):
+    """The limits of a transaction, effective after many rows too."""
+
+    def limit(self, connection: Connection, seconds: float) -> None:
+        keep_idle_clock(connection)
+        super().limit(connection, seconds)
 
 
 def _execute_many(

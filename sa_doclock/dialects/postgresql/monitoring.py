@@ -10,9 +10,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.sql import Executable
 
 from ...keys import Identity
-from ...wait_info import KEY_MARK, LockConnection, Wait
+from ...wait_info import KEY_MARK
 from ..base import LockMonitoring
-from ..monitoring import connections_by_id, elapsed_seconds
 from ..named_locks import recent_keys
 from ..names import quoted_name
 
@@ -109,7 +108,7 @@ class PostgreSQLMonitoring(LockMonitoring):
         rows = [row for row in _query(connection, marks) if row[0] != "0"]
         return _owners(connection, rows, shared=shared)
 
-    def waits(self, connection: sa.Connection) -> Iterable[Wait]:
+    def waits(self, connection: sa.Connection) -> Iterable[Sequence[Any]]:
         version = connection.dialect.server_version_info or _HAS_WAIT_START
         has_start = version >= _HAS_WAIT_START
         since = "COALESCE(w.waitstart, a.query_start)" if has_start else "a.query_start"
@@ -119,14 +118,13 @@ class PostgreSQLMonitoring(LockMonitoring):
         for row in rows:
             named = keys.get(row.named, row.marked or row.named)
             key = named if row.page is None else places.key_at(row)
-            seconds = elapsed_seconds(row.seconds)
             for blocker in row.blockers:
-                yield Wait(row.waiter, blocker, row.table_name, key, seconds)
+                yield row.waiter, blocker, row.table_name, key, row.seconds
 
-    def describe(
+    def connections(
         self, connection: sa.Connection, ids: Collection[int]
-    ) -> Mapping[int, LockConnection]:
-        return connections_by_id(_query(connection, _CONNECTIONS, pids=list(ids)), {})
+    ) -> Iterable[Sequence[Any]]:
+        return _query(connection, _CONNECTIONS, pids=ids)
 
 
 def _query(connection: sa.Connection, statement: Executable, **parameters: Any) -> Sequence[Any]:

@@ -19,7 +19,7 @@ from ...core.transaction import (
     Take,
     connections_of,
 )
-from ...dialects import may_wait, strategy_for, translated_schema
+from ...dialects import check_support, may_wait, strategy_for, translated_schema
 from ...dialects.base import Locked, LockStrategy
 from ...errors import LockNotAvailable
 from ...events import ReleasedLock
@@ -98,7 +98,7 @@ class SessionQueue(SessionPart):
         if isinstance(engine, Connection):  # the session's own Connection
             return None
         strategy = strategy_for(engine)
-        strategy.check_support(lock)
+        check_support(strategy, lock)
         return (engine, strategy) if may_wait(strategy, lock) else None
 
     def _wait(self, places: Places, limit: float | None, *, under_asyncio: bool) -> float:

@@ -1,7 +1,6 @@
 """Runs two functions in turns, one statement at a time: for two_at_once() and explore().
 
-The names in ``__all__`` are for sa-doclock-audit, and keep their meaning within one version of
-sa_doclock.
+The names are for sa-doclock-audit, and keep their meaning within one version of sa_doclock.
 """
 
 from .accesses import ANYTHING, Access, Accesses, Mode, TransactionAccesses, at_end, conflict
@@ -15,30 +14,14 @@ from .participant import (
     short_line,
     short_sql,
 )
-from .scheduler import GOES_ON, WAITS, Chooser, Diverged, Function, Observer, Scheduler, Waits
-
-__all__ = [
-    "ANYTHING",
-    "FIRST",
-    "GOES_ON",
-    "OWN_TRANSACTION",
-    "SECOND",
-    "WAITS",
-    "Access",
-    "Accesses",
-    "Chooser",
-    "Diverged",
-    "Function",
-    "Mode",
-    "Observer",
-    "Participant",
-    "Scheduler",
-    "Step",
-    "TransactionAccesses",
-    "Waits",
-    "at_end",
-    "conflict",
-    "current_participant",
-    "short_line",
-    "short_sql",
-]
+from .scheduler import (
+    GOES_ON,
+    WAITS,
+    Chooser,
+    Diverged,
+    Function,
+    Observer,
+    Outcome,
+    Scheduler,
+    Waits,
+)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -32,7 +33,6 @@ from ..lock_waits import (
     waits_for_file,
 )
 from ..loops import wait_for_turn
-from ..outcome import Outcome
 from .accesses import conflict
 from .participant import FIRST, SECOND, Participant, Step, current_participant
 
@@ -42,6 +42,24 @@ NOT_SAID: Final = "a function waited, and no server said for whom"
 
 class Diverged(Exception):
     """The run went differently than before: an order could not be forced."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a function that ran in :func:`two_at_once`.
+
+    :ivar value: its return value.
+    :ivar error: its exception; None if it returned.
+    """
+
+    value: Any = None
+    error: BaseException | None = None
+
+    def result(self) -> Any:
+        """Return the value, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
 
 
 class Observer:
@@ -124,8 +142,8 @@ class Waits:
         server = server_of(engine)
         return {
             number
-            for (one, number), owner in self._owners.items()
-            if one == server and owner == participant.number
+            for (asked, number), owner in self._owners.items()
+            if asked == server and owner == participant.number
         }
 
 
@@ -224,9 +242,9 @@ class Scheduler:
 
     def _ready(self) -> dict[int, Step]:
         return {
-            number: one.step
-            for number, one in self.participants.items()
-            if one.turn is not None and one.step is not None
+            number: participant.step
+            for number, participant in self.participants.items()
+            if participant.turn is not None and participant.step is not None
         }
 
     def _give_turn(self, participant: Participant) -> None:

@@ -8,13 +8,16 @@ import typer
 
 import sa_doclock
 
-from .audit import add_audit
+from ...testing import import_auditor, is_installed
 from .checkouts import check_in, checkouts, take_over
+from .console import say
 from .demo import demo
 from .doctor import doctor
 from .explain import explain
 from .stress import stress
 from .waits import waits
+
+_ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
 app = typer.Typer(
     name="sa-doclock",
@@ -26,7 +29,21 @@ app = typer.Typer(
 )
 for command in (demo, stress, waits, doctor, explain, checkouts, take_over, check_in):
     app.command()(command)
-add_audit(app)
+
+
+def _say_how_to_install(_: typer.Context) -> None:
+    """Run a program, and find where it lacks a lock; needs 'sa-doclock[audit]'."""
+    try:
+        import_auditor("the command audit")
+    except ModuleNotFoundError as error:
+        say(f"sa-doclock: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+if is_installed():
+    app.command()(import_auditor("the command audit", ".command").audit)
+else:
+    app.command("audit", context_settings=_ANYTHING)(_say_how_to_install)
 
 
 def _print_version(wanted: bool) -> None:

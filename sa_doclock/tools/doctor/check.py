@@ -102,6 +102,15 @@ class Subject:
         """Return whether the table is in the database."""
         return self.inspector.has_table(table.name, schema=schema_of(self.connection, table))
 
+    def indexes(self, table: sa.Table) -> Iterator[tuple[Sequence[str | None], bool]]:
+        """Yield the columns of each key and index of the table, and whether it is unique."""
+        schema, inspector = schema_of(self.connection, table), self.inspector
+        yield inspector.get_pk_constraint(table.name, schema)["constrained_columns"], True
+        for key in inspector.get_unique_constraints(table.name, schema):
+            yield key["column_names"], True
+        for index in inspector.get_indexes(table.name, schema):
+            yield index["column_names"], bool(index["unique"])
+
     def ask(self, query: str, **parameters: Any) -> Any:
         """Return the first value of the first row, or None without rows."""
         return self.connection.execute(sa.text(query), parameters).scalar()

@@ -131,21 +131,7 @@ def _problem_of_text(
 
 
 def _problems_of_table(subject: Subject, table: sa.Table) -> Iterator[Problem]:
-    name, schema = table.name, schema_of(subject.connection, table)
-    inspector = subject.inspector
-    unique = [
-        inspector.get_pk_constraint(name, schema)["constrained_columns"],
-        *(
-            constraint["column_names"]
-            for constraint in inspector.get_unique_constraints(name, schema)
-        ),
-        *(
-            index["column_names"]
-            for index in inspector.get_indexes(name, schema)
-            if index["unique"]
-        ),
-    ]
-    if ["id"] not in unique:
+    if not any(unique and columns == ["id"] for columns, unique in subject.indexes(table)):
         yield Problem(
             f"the column id of {table.fullname} is not unique, so that a document may have two owners",
             f"ALTER TABLE {table.fullname} ADD PRIMARY KEY (id);",
@@ -154,7 +140,8 @@ def _problems_of_table(subject: Subject, table: sa.Table) -> Iterator[Problem]:
         subject.strategy.check_table(subject.connection, table)
     except LockNotSupported as error:
         yield problem_of_table(error)
-    for option, value in inspector.get_table_options(name, schema).items():
+    options = subject.inspector.get_table_options(table.name, schema_of(subject.connection, table))
+    for option, value in options.items():
         if option.endswith("charset") and not str(value).startswith("utf8mb4"):
             yield Problem(
                 f"the table {table.fullname} has the character set {value}, which cannot store every "
@@ -169,11 +156,7 @@ def checkout_index_missing(subject: Subject) -> Iterator[Problem]:
     reads the whole table, which has a row for each document that was ever checked out.
     """
     for table in filter(subject.has, _tables(subject)):
-        schema = schema_of(subject.connection, table)
-        there = [
-            tuple(index["column_names"])
-            for index in subject.inspector.get_indexes(table.name, schema)
-        ]
+        there = [tuple(columns) for columns, _ in subject.indexes(table)]
         for columns in INDEXES.values():
             if not any(index[: len(columns)] == columns for index in there):
                 yield Problem(

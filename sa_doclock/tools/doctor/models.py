@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import sqlalchemy as sa
-
 from ...core.documents import own_table, parts_of, root_of
-from ...dialects import quoted_name, schema_of
+from ...dialects import quoted_name
 from ...errors import LockNotSupported
 from .check import Problem, Subject, check, problem_of_table
 
@@ -52,7 +50,7 @@ def key_not_unique(subject: Subject) -> Iterator[Problem]:
     for header in subject.headers:
         table, names = own_table(header), [column.name for column in root_of(header).primary_key]
         if subject.has(table) and not any(
-            unique and {*columns} == {*names} for columns, unique in _indexes(subject, table)
+            unique and {*columns} == {*names} for columns, unique in subject.indexes(table)
         ):
             yield Problem(
                 f"{table.fullname} has neither a primary key nor a unique index on its mapped key "
@@ -60,16 +58,6 @@ def key_not_unique(subject: Subject) -> Iterator[Problem]:
                 f"ALTER TABLE {quoted_name(subject.connection, table)} ADD PRIMARY KEY "
                 f"({_columns(subject, names)});",
             )
-
-
-def _indexes(subject: Subject, table: sa.Table) -> Iterator[tuple[Sequence[str | None], bool]]:
-    """Yield the columns of each key and index of the table, and whether it is unique."""
-    schema, inspector = schema_of(subject.connection, table), subject.inspector
-    yield inspector.get_pk_constraint(table.name, schema)["constrained_columns"], True
-    for key in inspector.get_unique_constraints(table.name, schema):
-        yield key["column_names"], True
-    for index in inspector.get_indexes(table.name, schema):
-        yield index["column_names"], bool(index["unique"])
 
 
 @check("part-without-index", "warning")
@@ -84,7 +72,7 @@ def part_without_index(subject: Subject) -> Iterator[Problem]:
             names = [attributes[name].columns[0].name for name in part.foreign_key or ()]
             if not names or not subject.has(table):
                 continue
-            beginnings = (columns[: len(names)] for columns, _ in _indexes(subject, table))
+            beginnings = (columns[: len(names)] for columns, _ in subject.indexes(table))
             if not any({*columns} == {*names} for columns in beginnings):
                 index = f"ix_{table.name}_{'_'.join(names)}"[:60]
                 yield Problem(

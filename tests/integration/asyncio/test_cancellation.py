@@ -39,6 +39,7 @@ from tests.integration.asyncio.plays import (
     roll_back,
     state_of,
 )
+from tests.support.actors import PATIENCE
 from tests.support.databases import Database
 from tests.support.models import Customer, Line, Order
 
@@ -49,7 +50,7 @@ def is_free_soon(player: Player) -> bool:
     A server notices a disconnected waiter only when it grants the lock, and then frees it at once.
     A leaked lock stays.
     """
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
             player.does(playing(lock_at_once))

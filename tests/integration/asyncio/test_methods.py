@@ -25,6 +25,7 @@ from tests.integration.asyncio.plays import (
     save,
     state_of,
 )
+from tests.support.actors import PATIENCE
 from tests.support.databases import Database
 from tests.support.models import Account, Contract, Lease, Order, Voucher
 from tests.support.waits import wait_until_blocked
@@ -216,7 +217,7 @@ def is_free(player: Player) -> bool:
 
     A server notices a disconnected waiter only when it grants the lock.
     """
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
             player.does(playing(take_at_once))

@@ -2,34 +2,206 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, NamedTuple
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import scoped_session, sessionmaker
 
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from tests.integration.forks import others
-from tests.integration.forks.program import CASES
-from tests.integration.questions.conftest import ASYNCHRONOUS, DRIVERS, url_of
+from sa_doclock import LockingSession, LockMisuse, LockNotAvailable, LockOptions
+from tests.integration.questions.conftest import ASYNCHRONOUS, DRIVERS, run_on, url_of
 from tests.integration.timeouts.ways import Wire
 from tests.support.databases import Database
-from tests.support.models import Order
+from tests.support.models import Line, Order
 from tests.support.rows import rows
 
-NOWAIT = LockOptions.ForUpdate | LockOptions.NoWait
+# --------------------------------------------------------------------------------------------------
+# A program that forks while its session holds order 1: ``python -m ... URL CASE...``.
+#
+# For each case it locks and writes the order, prints ``locked``, and waits for a line.  It forks,
+# prints the child's exit status, and waits again.  Then it commits, and waits once more.  A child
+# prints a line only if something is wrong.
+
+ForUpdate = LockOptions.ForUpdate
+NOWAIT = ForUpdate | LockOptions.NoWait
+
+
+class Parent(NamedTuple):
+    """The objects that the parent held when it forked."""
+
+    registry: scoped_session[LockingSession]
+    session: LockingSession
+    connection: sa.Connection
+    engine: sa.Engine
+
+
+def write_and_flush(session: LockingSession) -> None:
+    session.get_one(Order, 1).total = 0
+    session.flush()
+
+
+USES: dict[str, Callable[[LockingSession], object]] = {
+    "get_entity of what is held": lambda session: session.get_entity(Order, 1, ForUpdate),
+    "get_entity": lambda session: session.get_entity(Order, 2, ForUpdate),
+    "get_document": lambda session: session.get_document(Order, 1),
+    "lock_key": lambda session: session.lock_key("a name"),
+    "with_for_update": lambda session: session.get(Order, 2, with_for_update=True),
+    "a plain read": lambda session: session.get(Order, 2),
+    "a lazy load": lambda session: session.get_one(Order, 1).lines,
+    "select": lambda session: session.scalars(sa.select(Order)),
+    "text": lambda session: session.execute(sa.text("SELECT 1")),
+    "update": lambda session: session.execute(sa.update(Order).values(total=0)),
+    "bulk": lambda session: session.bulk_insert_mappings(Order, [{"id": 3, "total": 0}]),
+    "flush": write_and_flush,
+    "commit": lambda session: session.commit(),
+    "save_changes": lambda session: session.save_changes(),
+    "release_locks": lambda session: session.release_locks(),
+    "begin_nested": lambda session: session.begin_nested(),
+    "connection": lambda session: session.connection(),
+    "another bind": lambda session: session.connection({"bind": session.bind}),
+}
+
+
+def all_refused(parent: Parent) -> None:
+    for name, use in USES.items():
+        refuses(name, lambda use=use: use(parent.session))  # type: ignore[misc]
+    for name in ("execute", "exec_driver_sql"):
+        statement: Any = sa.text("SELECT 1") if name == "execute" else "SELECT 1"
+        refuses(name, lambda: getattr(parent.connection, name)(statement))  # noqa: B023
+    if parent.session.held_locks:
+        print("held_locks is not empty")
+
+
+def refuses(name: str, use: Callable[[], object]) -> None:
+    try:
+        use()
+    except LockMisuse as error:
+        if error.ident != 1 or f"process {os.getppid()}" not in str(error):
+            print(name, "has the error", repr(error))
+    except Exception as error:  # noqa: BLE001  # it is reported
+        print(name, "raises", repr(error))
+    else:
+        print(name, "is not refused")
+
+
+def garbage(parent: Parent) -> None:
+    parent.registry.registry.clear()
+    del parent
+    gc.collect()
+
+
+def close_driver(parent: Parent) -> None:
+    with suppress(Exception):  # it cannot tell the server, and may raise
+        driver: Any = parent.connection.connection.driver_connection
+        getattr(driver, "terminate", driver.close)()  # close() of asyncpg is a coroutine function
+
+
+def commit_connection(parent: Parent) -> None:
+    refuses("commit of the connection", parent.connection.commit)
+    ignore_end()
+
+
+def close_connection(parent: Parent) -> None:
+    parent.connection.close()
+    ignore_end()
+
+
+def ignore_end() -> None:
+    """Ignore SQLAlchemy's warning that the program ended the transaction without the session."""
+    warnings.simplefilter("ignore", sa.exc.SAWarning)
+
+
+def use_again(parent: Parent) -> None:
+    """Roll back, and use the session for a new transaction of the child."""
+    parent.session.rollback()
+    parent.engine.dispose(close=False)
+    with suppress(LockNotAvailable):
+        print("the child has the lock too:", parent.session.get_entity(Order, 1, NOWAIT))
+    parent.session.rollback()
+    parent.session.get_one_entity(Order, 2, ForUpdate).total += 1
+    parent.session.add(Line(id=777 + os.getpid(), order_id=2, name="of the child", value=1))
+    parent.session.save_changes()
+    parent.session.close()
+    parent.engine.dispose()
+
+
+CASES: dict[str, Callable[[Parent], object]] = {
+    "refused": all_refused,
+    "exit": lambda _: None,
+    "rollback": lambda parent: parent.session.rollback(),
+    "close": lambda parent: parent.session.close(),
+    "reset": lambda parent: parent.session.reset(),
+    "invalidate": lambda parent: parent.session.invalidate(),
+    "remove": lambda parent: parent.registry.remove(),
+    "savepoint": lambda parent: parent.session.get_transaction().rollback(),  # type: ignore[union-attr]
+    "garbage": garbage,
+    "connection": close_connection,
+    "connection committed": commit_connection,
+    "driver": close_driver,
+    "dispose": lambda parent: parent.engine.dispose(),
+    "used again": use_again,
+}
+
+
+def play_all(engine: sa.Engine, cases: Iterable[str]) -> None:
+    for case in cases:
+        play(engine, case)
+
+
+def play(engine: sa.Engine, case: str) -> None:
+    registry = scoped_session(sessionmaker(engine, class_=LockingSession))
+    session = registry()
+    # In a block of begin(), SQLAlchemy begins no other transaction.
+    with session, nullcontext() if case == "used again" else session.begin():
+        session.get_one_entity(Order, 1, ForUpdate).total += 10
+        session.flush()
+        session.expire(session.get_one(Order, 1), ["lines"])
+        print("locked")
+        sys.stdin.readline()
+        child = os.fork()
+        if not child:
+            CASES[case](Parent(registry, session, connection_of(session), engine))
+            sys.exit()  # through all blocks, to the interpreter's exit
+        print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        sys.stdin.readline()
+        if not session.held_locks:
+            print("the parent has lost its lock")
+        if case == "used again":
+            session.commit()
+    registry.remove()
+    print("committed")
+    sys.stdin.readline()
+
+
+def connection_of(session: LockingSession) -> sa.Connection:
+    """Return the connection, bypassing the session's refusal."""
+    (found,) = session._context.connections.all()
+    return found
+
+
+def main(url: str, *cases: str) -> None:
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    run_on(sa.make_url(url), lambda engine: play_all(engine, cases))
+
+
+# --------------------------------------------------------------------------------------------------
+# The tests.
 
 
 class Program:
-    """This folder's program, as a process."""
+    """The program above, as a process."""
 
     def __init__(self, url: sa.URL, *cases: str) -> None:
         text = url.render_as_string(hide_password=False)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.forks.program", text, *cases],
+            [sys.executable, "-m", "tests.integration.forks.test_forks", text, *cases],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -121,54 +293,5 @@ def test_the_child_leaves_the_file_alone(documents: Database, engine: sa.Engine)
             check(case, program, None, engine)
 
 
-# --------------------------------------------------------------------------------------------------
-# Forks during work other than the lock of a single session.
-
-PATIENCE = 240
-
-# Another library's hook runs before ours, and collects the locals of the parent's threads.
-PROGRAM = """
-import gc, os, sys
-
-os.register_at_fork(after_in_child=gc.collect)
-from tests.integration.forks.others import main
-
-main(*sys.argv[1:])
-"""
-
-
-def run(database: Database, *cases: Callable[[sa.Engine], None]) -> None:
-    """Run the cases in one process, with the database's URL."""
-    names = [case.__name__ for case in cases]
-    program = [sys.executable, "-c", PROGRAM, database.url, *names]
-    found = subprocess.run(program, capture_output=True, check=False, text=True, timeout=PATIENCE)
-    assert found.stdout.splitlines() == [*names, "ok"], f"{found.stdout}\n{found.stderr}"
-    assert not found.stderr
-
-
-@pytest.mark.databases("sqlite", "postgresql")  # the others run with the child's objects, below
-def test_what_the_parent_has_flushed_and_locked_stays(documents: Database) -> None:
-    run(documents, *others.FEW)
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_the_child_has_nothing_of_the_parents(documents: Database) -> None:
-    run(documents, *others.ALL)
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.not_databases("sqlite")
-def test_where_the_child_has_connections_of_its_own(documents: Database) -> None:
-    run(documents, *others.SERVERS)
-
-
-@pytest.mark.databases("postgresql")
-def test_what_a_pipeline_keeps(documents: Database) -> None:
-    run(documents, others.autoflush_and_pipeline)
-
-
-@pytest.mark.databases("sqlite")
-def test_the_file_is_closed_to_the_child(documents: Database) -> None:
-    run(documents, others.closed_file)
+if __name__ == "__main__":
+    main(*sys.argv[1:])

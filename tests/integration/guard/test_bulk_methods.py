@@ -303,3 +303,40 @@ def test_one_true_change_among_others_that_are_none_is_found(session: LockingSes
         session.commit()
     assert kept
     assert tax.rate == 7
+
+
+# --------------------------------------------------------------------------------------------------
+# The owners of many rows are read together.
+
+TAXES: dict[str, Callable[[LockingSession, int], object]] = {
+    "saved": lambda s, n: s.bulk_save_objects(Tax(id=50 + i, line_id=50 + i) for i in range(n)),
+    "inserted": lambda s, n: s.bulk_insert_mappings(
+        Tax, [{"id": 50 + i, "line_id": 50 + i} for i in range(n)]
+    ),
+    "updated": lambda s, n: s.bulk_update_mappings(
+        Tax, [{"id": 20 + i, "rate": 3} for i in range(n)]
+    ),
+    "UPDATE": lambda s, n: s.execute(
+        sa.update(Tax).where(Tax.id.between(20, 19 + n)).values(rate=3)
+    ),
+}
+
+
+@pytest.mark.parametrize("write", TAXES.values(), ids=TAXES)
+def test_the_lines_of_many_taxes_are_read_by_one_statement(
+    session: LockingSession, write: Callable[[LockingSession, int], object]
+) -> None:
+    with session.unguarded():
+        session.bulk_insert_mappings(Line, [{"id": n, "order_id": 1} for n in range(20, 80)])
+        session.bulk_insert_mappings(Tax, [{"id": n, "line_id": n} for n in range(20, 50)])
+    session.commit()
+    selects = []
+    for many in (2, 30):
+        held, sent = hold(session, Order, 1), list[str]()
+        note: Any = lambda *of, sent=sent: sent.append(of[2])  # noqa: E731
+        sa.event.listen(session.connection(), "before_cursor_execute", note)
+        write(session, many)
+        selects.append(sum(statement.startswith("SELECT") for statement in sent))
+        session.rollback()
+        assert held
+    assert selects[0] == selects[1] <= 3  # PostgreSQL is asked for the transaction, too

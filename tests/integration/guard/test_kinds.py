@@ -67,6 +67,14 @@ def by_flush(session: LockingSession) -> None:
     session.flush()
 
 
+def by_bulk_save(session: LockingSession) -> None:
+    with session.no_autoflush:
+        work = session.get_one(Work, 3)
+        work.kind = "repair"
+        session.bulk_save_objects([work])
+    session.expunge_all()
+
+
 BECOMES_REPAIR: dict[str, Action] = {
     "update": lambda s: s.execute(sa.update(Work).where(Work.id == 3).values(kind="repair")),
     "table": lambda s: s.execute(WORK.update().where(WORK.c.id == 3).values(kind="repair")),
@@ -75,6 +83,7 @@ BECOMES_REPAIR: dict[str, Action] = {
     ),
     "by key": by_key(kind="repair"),
     "bulk": lambda s: s.bulk_update_mappings(sa.inspect(Work), [{"id": 3, "kind": "repair"}]),
+    "saved in bulk": by_bulk_save,
     "flush": by_flush,
 }
 

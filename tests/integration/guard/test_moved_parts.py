@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, update
+from sqlalchemy import Engine, literal, update
 
 from sa_doclock import LockingSession, LockOptions, UnsavedChanges
 from tests.integration.guard.models import Entry, Line, Order, Plan, Step, Tax, Voucher
@@ -291,4 +291,30 @@ def test_a_move_leaves_the_document_that_the_row_is_in_now(
         change(session, line)
         session.flush()
     session.close()
+    assert held
+
+
+def change_by_expression(session: LockingSession) -> Any:
+    (line := session.get_one(Line, 1)).order_id = literal(1) + 1
+    return line
+
+
+def add_by_expression(session: LockingSession) -> Any:
+    session.add(line := Line(id=9, order_id=literal(1) + 1))
+    return line
+
+
+@pytest.mark.parametrize("change", [change_by_expression, add_by_expression])
+def test_an_sql_expression_that_names_the_owner_is_checked_when_it_is_written(
+    session: LockingSession, change: Callable[[LockingSession], Any]
+) -> None:
+    held: list[Any] = list(hold(session, Order, 1))
+    kept = change(session)
+    with refused(session, Order, 2, sent_first=True):
+        session.flush()
+    session.rollback()
+    held = [*hold(session, Order, 1), *hold(session, Order, 2)]
+    kept = change(session)
+    session.commit()
+    assert kept.order_id == 2
     assert held

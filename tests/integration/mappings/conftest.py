@@ -223,6 +223,12 @@ class Meeting:
 # The tests.
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of a file for each of its mappings."""
+    if metafunc.cls is not None:
+        metafunc.parametrize("mapping", metafunc.cls.mappings, ids=str)
+
+
 class Tables:
     """A database with the tables of the requested mappings."""
 

@@ -1,18 +1,15 @@
-"""The ways to lock and change a document, the combinations refused, and known defects."""
+"""The ways to lock a document and to work on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import object_session, sessionmaker
 
-from sa_doclock import LockingSession, LockNotSupported, LockOptions, claim_each
+from sa_doclock import LockingSession, LockOptions, claim_each
 from tests.integration.mappings.mapped_document import MappedDocument
-
-# --------------------------------------------------------------------------------------------------
-# Ways to lock a document and to work on it.
 
 Work = Callable[[LockingSession, list[Any]], None]
 """Is given the session that holds the locks, and the headers in the order of their keys."""
@@ -136,81 +133,3 @@ WAYS: list[Way] = [
     ),
     Way("claim_each", LockOptions.ForUpdate, _claim_each, claims=True),
 ]
-
-
-# --------------------------------------------------------------------------------------------------
-# The combinations that the library refuses, and those that fail because of a known defect.
-
-
-class Refused(NamedTuple):
-    """A mapping, the methods that cannot lock it, and the reason.
-
-    :ivar methods: empty for all.
-    """
-
-    mapping: str
-    methods: tuple[str, ...]
-    error: type[Exception]
-    says: str
-    reason: str
-
-
-REFUSED = (
-    Refused(
-        "ConcreteBase, superclass",
-        (),
-        LockNotSupported,
-        "read from a Subquery",
-        "SQLAlchemy reads the class from a UNION of all tables, whose rows are rows of no table",
-    ),
-    Refused(
-        "ConcreteBase, subclass",
-        (),
-        LockNotSupported,
-        "read from a Subquery",
-        "SQLAlchemy reads a class of ConcreteBase from a subquery, also where it has one table",
-    ),
-    Refused(
-        "AbstractConcreteBase, superclass",
-        (),
-        LockNotSupported,
-        "read from a Subquery",
-        "SQLAlchemy reads the class from a UNION of all tables, whose rows are rows of no table",
-    ),
-)
-
-
-class Defect(NamedTuple):
-    """Failing combinations, and the number of the defect; an empty tuple stands for all."""
-
-    number: str
-    mapping: str
-    methods: tuple[str, ...] = ()
-    changes: tuple[str, ...] = ()
-    databases: tuple[str, ...] = ()
-
-
-#: These fail now; a test fails once one of them passes.
-DEFECTS: tuple[Defect, ...] = ()
-
-
-def refusal_of(mapping: MappedDocument, way: Way) -> Refused | None:
-    for one in REFUSED:
-        if one.mapping == mapping.name and way.method in (one.methods or (way.method,)):
-            return one
-    return None
-
-
-def defects_of(
-    mapping: MappedDocument, way: Way, changes: Iterable[str], database: str
-) -> dict[str, str]:
-    """Return the numbers of the defects that make changes fail, by the name of the change."""
-    return {
-        change: one.number
-        for one in DEFECTS
-        for change in changes
-        if one.mapping == mapping.name
-        and way.method in (one.methods or (way.method,))
-        and change in (one.changes or (change,))
-        and database in (one.databases or (database,))
-    }

@@ -107,7 +107,7 @@ def test_two_waits_have_one_limit(
     alice.does(locks(document_of(name), 1))
     first = bob.starts(locks(document_of(name), 1))
     wait_until_blocked(waiter=bob, holder=alice, step=first)
-    second = carol.starts(lambda session: WAYS[name](session, lock_timeout=1))
+    second = carol.starts(lambda session: WAYS[name](session, lock_timeout=2))
     wait_until_blocked(waiter=carol, holder=bob, step=second)
     waits, loses = carol.server_pid(), bob.server_pid()
     with database.observer().connect() as server:  # the statement's limit is 30 ms longer
@@ -115,7 +115,7 @@ def test_two_waits_have_one_limit(
         server.execute(sa.select(sa.func.pg_cancel_backend(loses)))
     with pytest.raises(LockNotAvailable, match="a cancel request"):
         first.result(10)
-    with pytest.raises(LockNotAvailable, match="not granted within 1 s") as caught:
+    with pytest.raises(LockNotAvailable, match="not granted within 2 s") as caught:
         second.result(10)
     assert sqlstate_of(caught.value) == "57014"  # the statement's limit
     assert caught.value.entity is document_of(name)
@@ -158,7 +158,7 @@ async def test_two_waits_have_one_limit_with_asyncpg(
     loses = bob.server_pid()
     async with opened(url_for(documents, "asyncpg")) as session:
         pid = await session.scalar(sa.text("SELECT pg_backend_pid()"))
-        second = asyncio.create_task(session.get_entity(Order, 1, ForUpdate, lock_timeout=1))
+        second = asyncio.create_task(session.get_entity(Order, 1, ForUpdate, lock_timeout=2))
         with documents.observer().connect() as server:
 
             def waits_longer() -> Any:
@@ -166,7 +166,7 @@ async def test_two_waits_have_one_limit_with_asyncpg(
 
             await asyncio.to_thread(wait_until, waits_longer)
             server.execute(sa.select(sa.func.pg_cancel_backend(loses)))
-        with pytest.raises(LockNotAvailable, match="not granted within 1 s") as caught:
+        with pytest.raises(LockNotAvailable, match="not granted within 2 s") as caught:
             await second
         assert sqlstate_of(caught.value) == "57014"  # the statement's limit
     with pytest.raises(LockNotAvailable, match="a cancel request"):
@@ -204,13 +204,13 @@ def test_two_rows_have_one_limit(
     """Carol waits for order 1, gets it, and then waits for order 2."""
     alice.does(locks(Order, 1))
     bob.does(locks(Order, 2))
-    step = carol.starts(lambda session: way(session, lock_timeout=1))
+    step = carol.starts(lambda session: way(session, lock_timeout=2))
     wait_until_blocked(waiter=carol, holder=alice, step=step)
     waits = carol.server_pid()
     with database.observer().connect() as server:  # the statement's limit is 30 ms longer
         wait_until(lambda: server.execute(WAITS_LONGER, {"pid": waits}).scalar())
     alice.does(save)
-    with pytest.raises(LockNotAvailable, match="not granted within 1 s") as caught:
+    with pytest.raises(LockNotAvailable, match="not granted within 2 s") as caught:
         step.result(10)
     assert sqlstate_of(caught.value) == "57014"  # the statement's limit
     bob.does(save)

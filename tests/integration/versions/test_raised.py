@@ -387,3 +387,12 @@ def test_a_kind_of_no_document(session_new_kinds: LockingSession) -> None:
     assert versions(session_new_kinds) == expected
     assert session_new_kinds.get_one(Task, 2).text == "x"
     assert not session_new_kinds.query(Cleaning).all()
+
+
+def test_a_part_whose_order_only_sql_knows_is_refused(session: LockingSession) -> None:
+    """No version of that order could be raised: the expression has no value before the write."""
+    held = session.get_entity(Numbered, 1, ForUpdate)
+    session.add(NumberedLine(id=9, value=5, header_id=sa.literal(1) + 0))
+    with pytest.raises(UnlockedWrite):
+        session.flush()
+    assert held

@@ -15,12 +15,12 @@ from sqlalchemy import Engine, create_engine
 
 from lab.running.workers import check_required, note_skipped
 from lab.servers.model import UnavailableError
+from lab.tds.drivers import DRIVERS, pyodbc, why_not
+from lab.tds.engines import ENGINES, why_no_engine
+from lab.tds.server import TDSServer, listening, wrong
 from lab.tsql.checker import Checker, checking
 from sa_doclock import LockingSession
 from sa_doclock.dialects import strategy_for
-from tests.sql.tds.drivers import DRIVERS, pyodbc, why_not
-from tests.sql.tds.engines import ENGINES, why_no_engine
-from tests.sql.tds.server import TDSServer, listening, wrong
 from tests.sql.tsql.conftest import found_parser
 
 

@@ -21,6 +21,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from lab.servers.debian import unpacked_alone
 from lab.servers.model import UnavailableError
+from lab.tds import drivers, python_drivers
+from lab.tds.engines import ENGINES
+from lab.tds.python_drivers import python_driver
+from lab.tds.server import TDSServer, said
 from sa_doclock import (
     DeadlockDetected,
     DocLockError,
@@ -35,10 +39,6 @@ from sa_doclock import (
 from sa_doclock.asyncio import AsyncLockingSession
 from sa_doclock.dialects import strategy_for
 from tests.sql.models import Customer, Order
-from tests.sql.tds import drivers, python_drivers
-from tests.sql.tds.engines import ENGINES
-from tests.sql.tds.python_drivers import python_driver
-from tests.sql.tds.server import TDSServer, said
 from tests.sql.test_mssql_errors import known_numbers
 
 # --------------------------------------------------------------------------------------------------

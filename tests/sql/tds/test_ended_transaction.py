@@ -12,6 +12,8 @@ import pytest
 from sqlalchemy import Connection, Engine, event, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
+from lab.tds.model import Session
+from lab.tds.server import TDSServer, said
 from sa_doclock import (
     LockingSession,
     LockLost,
@@ -21,8 +23,6 @@ from sa_doclock import (
     SnapshotConflict,
 )
 from tests.sql.models import Customer, Order
-from tests.sql.tds.model import Session
-from tests.sql.tds.server import TDSServer, said
 from tests.sql.tds.test_drivers import assert_locks_again
 
 pytestmark = pytest.mark.each_value

@@ -11,6 +11,9 @@ import pytest
 from sqlalchemy import Connection, Engine, select, text, update
 from sqlalchemy.exc import DBAPIError
 
+from lab.tds.engines import ENGINES
+from lab.tds.model import READ_COMMITTED, SNAPSHOT
+from lab.tds.server import TDSServer, said
 from sa_doclock import (
     DeadlockDetected,
     DocLockError,
@@ -23,9 +26,6 @@ from sa_doclock import (
 )
 from sa_doclock.dialects import strategies, strategy_for
 from tests.sql.models import Customer, Lease, Order
-from tests.sql.tds.engines import ENGINES
-from tests.sql.tds.model import READ_COMMITTED, SNAPSHOT
-from tests.sql.tds.server import TDSServer, said
 
 pytestmark = pytest.mark.each_value
 

@@ -36,14 +36,14 @@ from sqlalchemy.exc import DBAPIError, ResourceClosedError, StatementError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 from sqlalchemy.types import TypeEngine
 
+from lab.tds.answers import Ended
+from lab.tds.engines import ENGINES
+from lab.tds.model import ROW, Table
+from lab.tds.server import TDSServer, said
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, claim_each
 from sa_doclock.dialects import strategy_for
 from tests.sql.models import Order
 from tests.sql.servers import take_first_lock
-from tests.sql.tds.answers import Ended
-from tests.sql.tds.engines import ENGINES
-from tests.sql.tds.model import ROW, Table
-from tests.sql.tds.server import TDSServer, said
 
 pytestmark = pytest.mark.each_value
 

@@ -13,6 +13,8 @@ import pytest
 from sqlalchemy import Engine, select, text, update
 from sqlalchemy.exc import DBAPIError
 
+from lab.tds.engines import ENGINES
+from lab.tds.server import TDSServer, said
 from sa_doclock import (
     DeadlockDetected,
     DocLockError,
@@ -23,8 +25,6 @@ from sa_doclock import (
 )
 from sa_doclock.dialects import strategy_for
 from tests.sql.models import Customer, Order
-from tests.sql.tds.engines import ENGINES
-from tests.sql.tds.server import TDSServer, said
 from tests.sql.tds.test_drivers import assert_locks_again
 
 pytestmark = pytest.mark.each_value

@@ -15,15 +15,15 @@ from sqlalchemy.exc import DBAPIError
 
 from lab.servers import Missing, Server, find_servers, url_variable
 from lab.servers.mssql import prepare
+from lab.tds.drivers import pyodbc
+from lab.tds.model import OFF, ON
+from lab.tds.server import TDSServer, said, wrong
 from lab.tsql.checker import Checker
 from lab.tsql.texts import METHODS, with_parameters
 from sa_doclock import DocLockError, LockingSession
 from sa_doclock.alembic import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp
 from tests.sql.scenarios import SCENARIOS, Act, sent_by
 from tests.sql.servers import serving, take_first_lock
-from tests.sql.tds.drivers import pyodbc
-from tests.sql.tds.model import OFF, ON
-from tests.sql.tds.server import TDSServer, said, wrong
 
 _PARAMETERS = re.compile(r"  -- .*$", re.DOTALL)
 _OWN_LABEL = re.compile(r"\b(\w+)\.(\w+) AS \1_\2\b")  # Session.get() of SQLAlchemy 2.0

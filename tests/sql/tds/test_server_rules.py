@@ -13,6 +13,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from lab.proof.questions import read_only_replica
+from lab.tds.answers import Refused, Rows
+from lab.tds.drivers import pyodbc
+from lab.tds.model import OFF, READ_COMMITTED, SNAPSHOT, Database, Settings, Table
+from lab.tds.model import Session as ModelSession
+from lab.tds.server import TDSServer, said
 from sa_doclock import (
     DocLockError,
     LockingSession,
@@ -24,11 +29,6 @@ from sa_doclock import (
 from sa_doclock.dialects import strategy_for
 from sa_doclock.testing import recorded_locks
 from tests.sql.models import Customer, Order
-from tests.sql.tds.answers import Refused, Rows
-from tests.sql.tds.drivers import pyodbc
-from tests.sql.tds.model import OFF, READ_COMMITTED, SNAPSHOT, Database, Settings, Table
-from tests.sql.tds.model import Session as ModelSession
-from tests.sql.tds.server import TDSServer, said
 
 pytestmark = pytest.mark.each_value
 

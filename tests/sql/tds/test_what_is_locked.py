@@ -24,11 +24,11 @@ from sqlalchemy.orm import (
     sessionmaker,
 )
 
+from lab.tds.answers import Refused
+from lab.tds.model import ROW, Locked, Table, locked
+from lab.tds.server import TDSServer
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, claim_each, with_lock
 from tests.sql.models import Contract, Fault, Lease, Line, Order, Ticket
-from tests.sql.tds.answers import Refused
-from tests.sql.tds.model import ROW, Locked, Table, locked
-from tests.sql.tds.server import TDSServer
 
 pytestmark = pytest.mark.each_value
 

@@ -31,7 +31,6 @@ from sa_doclock.dialects.base import (
     LockStatements,
     LockStrategy,
     LockText,
-    LockWaits,
     MaxParameters,
     MetError,
     NativeCode,
@@ -106,7 +105,7 @@ class FirebirdIsolation(IsolationLevels):
     # transaction waits and "attempts to get the lock on the record again"; it then returns "the record
     # version that is the most currently committed".  In a SNAPSHOT the same wait ends with an update
     # conflict.
-    # Readers get a SNAPSHOT, SQLAlchemy's REPEATABLE READ: Firebird has no shared record lock.
+    # Readers get a SNAPSHOT, SQLAlchemy's REPEATABLE READ.
     levels = {  # noqa: RUF012  # IsolationLevels declares it ClassVar
         FOR_UPDATE: (READ_COMMITTED,),
         SHARED: (REPEATABLE_READ, READ_COMMITTED),
@@ -120,7 +119,7 @@ class FirebirdIsolation(IsolationLevels):
 
 
 class FirebirdStatements(LockStatements):
-    """Adds WITH LOCK to the SELECT; takes no lock in a snapshot."""
+    """Adds WITH LOCK to the SELECT."""
 
     # For with_for_update(), sqlalchemy-firebird writes FOR UPDATE, which locks nothing (measured).  For
     # nowait=True it writes FOR UPDATE WITH LOCK, which waits unless its transaction is NO WAIT.
@@ -129,14 +128,7 @@ class FirebirdStatements(LockStatements):
     # Measured: a transaction that waits for a row does not find it if the row is deleted and inserted again.
     retries_missing_rows = True
     reach = Reach(0)  # "WITH LOCK" is not available "for joined sets"
-
-    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
-        """Return no lock for readers in a snapshot, else ForUpdate: never a weaker lock than requested."""
-        if base_of(lock) is SNAPSHOT_READ:
-            return LockOptions.None_
-        if base_of(lock) is SHARED:
-            return LockOptions.None_ if level == REPEATABLE_READ else lock & ~SHARED | FOR_UPDATE
-        return lock
+    snapshot_level = REPEATABLE_READ  # there is no shared record lock
 
 
 class FirebirdStatus(TransactionStatus):
@@ -155,17 +147,6 @@ class FirebirdLifecycle(TransactionLifecycle):
         remember_id(connection)
 
 
-class FirebirdWaits(LockWaits):
-    """The time limit of a wait; begin() sets it for the whole transaction."""
-
-    def longest(self, connection: Connection) -> float | None:
-        """Return the limit of the open transaction."""
-        if not _driver(connection).is_active():
-            return None
-        limit = _limit_of(connection)
-        return None if limit == FOREVER else float(limit)
-
-
 class FirebirdLocks(LockStrategy):
     """The locks of Firebird: WITH LOCK at READ COMMITTED, and snapshots for readers."""
 
@@ -175,8 +156,8 @@ class FirebirdLocks(LockStrategy):
     statements = FirebirdStatements()
     status = FirebirdStatus()
     lifecycle = FirebirdLifecycle()
-    waits = FirebirdWaits()
     monitoring = FirebirdMonitoring()
+    refused = {LockOptions.SkipLocked: "Firebird 3 and 4 have no SKIP LOCKED"}  # noqa: RUF012
 
     def note_server(self, connection: Connection) -> None:
         """Tell SQLAlchemy the level of the driver's transactions; its dialect does not know it."""
@@ -184,11 +165,6 @@ class FirebirdLocks(LockStrategy):
         default.parse_buffer(_driver(connection).main_transaction.default_tpb)
         level = _LEVELS.get(default.isolation, READ_COMMITTED)
         connection.dialect.default_isolation_level = level  # type: ignore[assignment]
-
-    def check_support(self, lock: LockOptions) -> None:
-        """Refuse SkipLocked, which Firebird supports from version 5 on."""
-        if LockOptions.SkipLocked in lock:
-            raise LockNotSupported("Firebird 3 and 4 have no SKIP LOCKED")
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:
         """Query on the connection itself: the driver answers, and sends nothing."""
@@ -218,18 +194,11 @@ class FirebirdLocks(LockStrategy):
         connection: Connection,
         lock: LockOptions,
         seconds: float | None,
-        level: str | None,
         opened_for: LockOptions | None,
         header: Table | None,
-    ) -> bool:
+    ) -> None:
         """Take the lock in the open transaction, if its wait limit fits the lock."""
-        if not _driver(connection).is_active():  # the driver begins with the first statement
-            self.begin(connection, lock, seconds)
-            return True
-        opens = super().join(connection, lock, seconds, level, opened_for, header)
-        if base_of(self.statements.row_lock(lock, level)) is FOR_UPDATE:
-            _refuse_other_limit(connection, lock, seconds)
-        return opens
+        _refuse_other_limit(connection, lock, seconds)
 
 
 def _driver(connection: Connection) -> Any:

@@ -8,22 +8,12 @@ Language Reference.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Table, text
 
-from sa_doclock.dialects.base import (
-    ACTIVE,
-    IDLE,
-    Identity,
-    LockConnection,
-    LockMonitoring,
-    Wait,
-    connections_by_id,
-    elapsed_seconds,
-)
+from sa_doclock.dialects.base import Identity, LockMonitoring
 
 _ID = "sa_doclock_firebird.id"
 # Transactions that hold records of a table, and the statement that waits for one: a wait counts from its
@@ -47,16 +37,16 @@ _WAITS = text(f"""
     WHERE w.mon$state = 1 AND r.mon$record_waits > 0
 """)  # noqa: S608
 _CONNECTIONS = """
-    SELECT a.mon$attachment_id, TRIM(a.mon$user), TRIM(a.mon$remote_process), t.mon$state,
+    SELECT a.mon$attachment_id, TRIM(a.mon$user), TRIM(a.mon$remote_process),
+        DECODE(t.mon$state, 0, 'idle in transaction', 1, 'active'),
         DATEDIFF(MILLISECOND FROM t.mon$timestamp TO CURRENT_TIMESTAMP) / 1000.0,
         (SELECT FIRST 1 CAST(SUBSTRING(s.mon$sql_text FROM 1 FOR 2000) AS VARCHAR(2000))
          FROM mon$statements s
          WHERE s.mon$transaction_id = t.mon$transaction_id AND s.mon$state > 0),
-        TRIM(a.mon$remote_address)
+        TRIM(a.mon$remote_address), FALSE
     FROM mon$attachments a
     LEFT JOIN mon$transactions t ON t.mon$attachment_id = a.mon$attachment_id
 """
-_STATES: Mapping[Any, str] = {0: IDLE, 1: ACTIVE}
 
 
 def remember_id(connection: Connection) -> None:
@@ -83,21 +73,13 @@ class FirebirdMonitoring(LockMonitoring):
         found = connection.execute(_HOLDERS_OF_TABLE, {"name": name}).scalars()
         return dict.fromkeys(map(int, found), False)
 
-    def waits(self, connection: Connection) -> Iterable[Wait]:
+    def waits(self, connection: Connection) -> Iterable[Sequence[Any]]:
         """Return statements that wait, or waited and still run, with possible blockers."""
         dialect: Any = connection.dialect
         for waiter, blocker, table, seconds in connection.execute(_WAITS):
             name = dialect.normalize_name(table)
-            yield Wait(int(waiter), int(blocker), name, None, elapsed_seconds(seconds))
+            yield waiter, blocker, name, None, seconds
 
-    def describe(
-        self, connection: Connection, ids: Collection[int]
-    ) -> Mapping[int, LockConnection]:
-        """Return the connections; none of them is certain to hold a particular row."""
-        found = connections_by_id(self._connections(connection, ids), _STATES)
-        return {number: replace(one, certain=False) for number, one in found.items()}
-
-    def _connections(self, connection: Connection, ids: Collection[int]) -> Iterator[Sequence[Any]]:
-        for row in connection.exec_driver_sql(_CONNECTIONS):
-            if row[0] in ids:
-                yield row
+    def connections(self, connection: Connection, ids: Collection[int]) -> Iterable[Sequence[Any]]:
+        """Return all connections; none of them is certain to hold a particular row."""
+        return connection.exec_driver_sql(_CONNECTIONS)

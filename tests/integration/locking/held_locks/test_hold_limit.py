@@ -314,6 +314,22 @@ def test_two_phases(engine: sa.Engine, elsewhere: Run, clock: Clock, fails: str)
     assert elsewhere(TOTALS) == [(31,), (5,)]
 
 
+@pytest.mark.databases("mysql", "mariadb")
+@pytest.mark.parametrize(("end", "total"), [("commit", 31), ("rollback", 30)])
+def test_the_limit_does_not_end_a_prepared_transaction(
+    engine: sa.Engine, elsewhere: Run, clock: Clock, end: str, total: int
+) -> None:
+    """A ROLLBACK does not end it, so the second phase must reach the server."""
+    with Session(engine, twophase=True, hold_limit=LONG) as session:
+        change(session)
+        session.prepare()
+        clock.put_forward()
+        getattr(session, end)()
+    assert elsewhere(TOTALS) == [(total,), (5,)]
+    with Session(engine) as session:
+        session.get_one_entity(Order, 1, ForUpdate, lock_timeout=0)
+
+
 # The server's own limit
 
 

@@ -248,18 +248,51 @@ def test_nor_with_a_savepoint_that_is_still_open(each: Each, elsewhere: Run) -> 
 
 
 @pytest.mark.parametrize("name", ["before_flush", "after_flush"])
-def test_a_listener_of_the_last_flush(each: Each, elsewhere: Run, name: str) -> None:
-    for session, way in each(*SOME):
+def test_a_listener_of_the_last_flush(
+    each: Each, elsewhere: Run, database: Database, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    if name == "before_flush":  # the flush begins another transaction
+        monkeypatch.setitem(WAYS, database.name, {**WAYS[database.name], **ENDS})
+    for session, way in each(*SOME, *ENDS):
         order = lock_first(session)
         sa.event.listen(session, name, partial(_call, way), once=True)
         order.total = 31
-        session.get_one(Order, 2).total = 7
         with pytest.raises(LockLost, match="Order 1: "):
-            session.commit()
+            Session.commit(session) if name == "before_flush" else _flush_and_commit(session)
         assert not session.held_locks
         session.rollback()
         # The listener's COMMIT saves the changes flushed before it.
         assert elsewhere(TOTALS)[1] == (5,) or name == "after_flush"
+
+
+def _flush_and_commit(session: Session) -> None:
+    session.get_one(Order, 2).total = 7  # after a flush
+    session.commit()
+
+
+@pytest.mark.parametrize("name", ["load", "refresh"])
+def test_a_listener_within_the_lock_call(each: Each, elsewhere: Run, name: str) -> None:
+    """The lock is granted, and no ledger has it yet."""
+    for session, way in each(*SOME, "driver"):
+        known = session.get(Order, 1) if name == "refresh" else None
+        session.rollback()
+        listener = partial(_call_of, way)
+        sa.event.listen(Order, name, listener, once=True)
+        try:
+            order = session.get_one_entity(Order, 1, ForUpdate)
+        finally:
+            sa.event.remove(Order, name, listener)
+        assert known is None or order is known
+        elsewhere(BY_ANOTHER)
+        order.total += 1
+        with pytest.raises(LockLost, match="Order 1: "):
+            session.commit()
+        session.rollback()
+        assert elsewhere(TOTALS)[0] == (50,)
+
+
+def _call_of(way: Way, _order: Order, load: Any, *_: object) -> None:
+    way(load.session)
 
 
 def _call(way: Way, session: Session, *_: object) -> None:

@@ -434,6 +434,16 @@ def a_key_alone(session: LockingSession) -> None:
     session.execute(sa.select(Order.id).where(Order.id == 1).with_for_update()).all()
 
 
+def a_column(session: LockingSession) -> None:
+    session.execute(sa.select(ORDERS.c.total).where(ORDERS.c.id == 1).with_for_update()).all()
+
+
+def by_own_connection(session: LockingSession) -> None:
+    bind = session.connection(bind_arguments={"clause": sa.update(Order)})
+    one = sa.select(Order).where(Order.id == 1).with_for_update()
+    session.scalars(one, bind_arguments={"bind": bind}).one()
+
+
 READS: dict[str, Callable[[LockingSession], object]] = {
     "the class": lambda session: session.get_one(Order, 1).total,
     "its lines": lambda session: session.scalars(sa.select(Line).where(Line.order_id == 1)).all(),
@@ -441,11 +451,20 @@ READS: dict[str, Callable[[LockingSession], object]] = {
     "another Table object": lambda session: session.execute(
         sa.select(ORDERS.to_metadata(sa.MetaData()))
     ).all(),
+    "joined to another class": lambda session: session.execute(
+        sa.select(Customer, Line).join(Line, Line.order_id == Customer.id)
+    ).all(),
+    "in a subquery": lambda session: session.scalars(
+        sa.select(Customer.name).where(Customer.id.in_(sa.select(Order.id)))
+    ).all(),
+    "in a union": lambda session: session.execute(
+        sa.select(Order.id).union(sa.select(Order.total))
+    ).all(),
 }
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-@pytest.mark.parametrize("lock", [core_lock, two_classes, a_key_alone])
+@pytest.mark.parametrize("lock", [core_lock, two_classes, a_key_alone, a_column, by_own_connection])
 @pytest.mark.not_databases("mssql")
 def test_what_was_locked_is_read_from_where_it_was_locked(
     engines: Engines, lock: Callable[[LockingSession], None], read: Callable[[LockingSession], Any]
