@@ -174,18 +174,18 @@ class ConnectionEvents:
     ) -> None:
         """Forget the locks that a rollback releases, before an interruption can hide its answer."""
         known = joined.known
-        if verb.upper().startswith(("SAVE", "RELEASE")):
-            # Releasing an older savepoint would end a mark.
-            asks = joined.in_doubt and _has_savepoint_marks(joined)
-            if joined.has_ended(ask=False) or (asks and joined.transaction_has_changed()):
-                transaction.note_ended(joined.connection, "lost")
+        keeps = verb.upper().startswith(("SAVE", "RELEASE"))
+        aborts = known is not None and known.errors.every_error is EveryError.ABORTS
+        # The statement may end the mark; an aborted transaction cannot be asked.
+        asks = joined.in_doubt and _has_savepoint_marks(joined) and (keeps or not aborts)
+        if joined.has_ended(ask=False) or (asks and joined.transaction_has_changed()):
+            transaction.note_ended(joined.connection, "lost")
+        if keeps:
             return
         mark = dict(joined.savepoints).get(name) or self._mark_of_session(transaction, joined, name)
         if mark is not None:
             transaction.release_since(mark, "rolled back")
-        elif self._undoes_unknown(verb, name) and (
-            known is None or known.errors.every_error is EveryError.ABORTS
-        ):
+        elif self._undoes_unknown(verb, name) and (known is None or aborts):
             # If the error of an unknown savepoint aborts nothing, no lock is released.
             transaction.release(None, "rolled back")
 
