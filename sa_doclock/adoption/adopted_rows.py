@@ -46,7 +46,14 @@ from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads, lo
 from ..errors import DocLockError, UnsavedChanges, WrongIsolation
 from ..keys import DocumentKey, Identity, document_label, public_key
 from ..options import LockOptions, is_row_lock
-from ..sqlalchemy_internals import autoflush, buffer_rows, narrowed, objects_at, options_of
+from ..sqlalchemy_internals import (
+    autoflush,
+    buffer_rows,
+    narrowed,
+    objects_at,
+    options_of,
+    refreshed_by,
+)
 from .changed_rows import CHANGED, changed_beside, changed_rows
 from .compiled_locks import CompiledLocks
 from .for_update import froms_to_hint, inner_select, with_inner_select
@@ -109,7 +116,8 @@ def execute_for_update(
     request = LockRequest(entity, None, lock, mapper=mapper, bind_arguments=arguments, as_is=True)
     options = {**statement.get_execution_options(), **execution_options}
     # Later changes by the program's listeners are not part of it.
-    before = options.get(PENDING_BEFORE)
+    refreshes = refreshed_by(options) is not None
+    before = context.calls.before_refresh if refreshes else options.get(PENDING_BEFORE)
     if before is None:
         before = pending_changes(context.session())
     return acquire(AdoptedRows(context, request, statement, adopted, run, options, before))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -190,6 +191,8 @@ class LockCalls:
     """The innermost call, from its begin to its grant or its failure."""
     connecting = 0.0
     """Seconds spent on connecting and on the pool, which are no wait for a lock."""
+    before_refresh: AbstractSet[Any] | None = None
+    """The pending changes before ``refresh(with_for_update=...)``, which expires its object first."""
 
     def now(self) -> float:
         """Return the time by a clock that stands still while the session connects."""

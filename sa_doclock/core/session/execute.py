@@ -85,6 +85,16 @@ class ExecutingSession(SessionWithContext):
             ours = self._execute_ours(statement, params, kwargs)
             return super().scalar(statement, params, **kwargs) if ours is None else ours.scalar()
 
+        def refresh(
+            self, instance: Any, attribute_names: Any = None, with_for_update: Any = None
+        ) -> None:
+            """See ``Session.refresh()``."""
+            self._context.calls.before_refresh = pending_changes(self) if with_for_update else None
+            try:
+                super().refresh(instance, attribute_names, with_for_update)
+            finally:
+                self._context.calls.before_refresh = None
+
     def _execute_ours(
         self, statement: Any, params: Any, arguments: Mapping[str, Any]
     ) -> Result[Any] | None:

@@ -17,7 +17,6 @@ from weakref import ref
 from sqlalchemy import CompoundSelect, Connection, Delete, Insert, Select, Update
 from sqlalchemy.orm import FromStatement
 
-from ...dialects.base import EveryError
 from ...sqlalchemy_internals import is_flushing, savepoint_on
 from .context import LockContext
 from .lock_transaction import LockTransaction
@@ -179,8 +178,9 @@ class ConnectionEvents:
     ) -> None:
         """Forget the locks that a rollback releases, before an interruption can hide its answer."""
         rolls_back = verb.upper().startswith("ROLLBACK")
-        # Releasing an older savepoint would end a mark.
-        asks = joined.in_doubt and joined.has_savepoint_marks() and not rolls_back
+        # The statement may end the mark; an aborted transaction cannot be asked.
+        marked = joined.in_doubt and joined.has_savepoint_marks()
+        asks = marked and not (rolls_back and joined.errors_abort())
         if joined.has_ended(ask=False) or (asks and joined.transaction_has_changed()):
             transaction.note_ended(joined.connection, "lost")
         if rolls_back:
@@ -189,13 +189,10 @@ class ConnectionEvents:
     def _before_rollback(
         self, transaction: LockTransaction, joined: TransactionConnection, verb: str, name: str
     ) -> None:
-        known = joined.known
         mark = dict(joined.savepoints).get(name) or self._mark_of_session(transaction, joined, name)
         if mark is not None:
             transaction.release_since(mark, "rolled back")
-        elif self._undoes_unknown(verb, name) and (
-            known is None or known.errors.every_error is EveryError.ABORTS
-        ):
+        elif self._undoes_unknown(verb, name) and (known is None or aborts):
             # If the error of an unknown savepoint aborts nothing, no lock is released.
             transaction.release(None, "rolled back")
 

@@ -309,6 +309,10 @@ class TransactionConnection:
             raise wrapped_error(error, connection.dialect, "a question to the server") from error
         return answer
 
+    def errors_abort(self) -> bool:
+        """Return whether the error of a statement may abort its transaction."""
+        return self.known is None or self.known.errors.every_error is EveryError.ABORTS
+
     def has_savepoint_marks(self) -> bool:
         """Return whether a savepoint marks its transaction."""
         return self.known is not None and isinstance(self.known.marks, SavepointMarks)

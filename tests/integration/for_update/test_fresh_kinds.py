@@ -448,6 +448,24 @@ def test_it_is_refused(
 
 
 @pytest.mark.read_committed
+@pytest.mark.parametrize("listens", [False, True], ids=["alone", "beside do_orm_execute"])
+@pytest.mark.parametrize("entity", CLASSES.values(), ids=CLASSES)
+def test_it_is_refused_of_a_refresh_which_expires_first(
+    engine: sa.Engine, entity: Any, *, listens: bool
+) -> None:
+    with LockingSession(engine, expire_on_commit=False) as session:
+        order = session.get_one(entity, 1)
+        if listens:
+            event.listen(session, "do_orm_execute", lambda _: None)
+        with _in_expire(session, order, _once(_change_header, order)):
+            with pytest.raises(UnsavedChanges, match=f"{entity.__name__} 1 FOR UPDATE"):
+                session.refresh(order, with_for_update=True)
+            assert not session.held_locks
+            session.refresh(order, with_for_update=True)  # discards the change
+            assert (order.total, list(session.held_locks)) == (30, [(entity, (1,))])
+
+
+@pytest.mark.read_committed
 def test_the_error_names_the_class_of_the_session(engine: sa.Engine) -> None:
     """Another class on the same table, with the same lines, sorts first by name."""
     mappers = registry()
