@@ -193,7 +193,7 @@ STATE = {
     "LockContext": 15,
     "LockTransaction": 65,
     "TransactionConnections": 31,
-    "TransactionConnection": 42,
+    "TransactionConnection": 43,
     "Ledger": 37,
     "LoadedDocuments": 14,
     "DocumentIndex": 36,

@@ -178,9 +178,10 @@ class ConnectionEvents:
     ) -> None:
         """Forget the locks that a rollback releases, before an interruption can hide its answer."""
         rolls_back = verb.upper().startswith("ROLLBACK")
-        # The statement may end the mark; an aborted transaction cannot be asked.
-        marked = joined.in_doubt and joined.has_savepoint_marks()
-        asks = marked and not (rolls_back and joined.errors_abort())
+        marks = None if joined.known is None else joined.known.marks
+        asks = joined.in_doubt and isinstance(marks, SavepointMarks)  # the statement may end it
+        if rolls_back and _aborts(joined):
+            asks = False  # an aborted transaction cannot be asked
         if joined.has_ended(ask=False) or (asks and joined.transaction_has_changed()):
             transaction.note_ended(joined.connection, "lost")
         if rolls_back:
@@ -192,7 +193,7 @@ class ConnectionEvents:
         mark = dict(joined.savepoints).get(name) or self._mark_of_session(transaction, joined, name)
         if mark is not None:
             transaction.release_since(mark, "rolled back")
-        elif self._undoes_unknown(verb, name) and (known is None or aborts):
+        elif self._undoes_unknown(verb, name) and _aborts(joined):
             # If the error of an unknown savepoint aborts nothing, no lock is released.
             transaction.release(None, "rolled back")
 
@@ -298,3 +299,8 @@ class ConnectionEvents:
         transaction = self._transaction()
         if transaction is not None and not transaction.connections.commits_now():
             transaction.note_ended(connection, "committed")
+
+
+def _aborts(joined: TransactionConnection) -> bool:
+    """Return whether the error of a statement may abort its transaction."""
+    return joined.known is None or joined.known.errors.every_error is EveryError.ABORTS

@@ -309,17 +309,9 @@ class TransactionConnection:
             raise wrapped_error(error, connection.dialect, "a question to the server") from error
         return answer
 
-    def errors_abort(self) -> bool:
-        """Return whether the error of a statement may abort its transaction."""
-        return self.known is None or self.known.errors.every_error is EveryError.ABORTS
-
-    def has_savepoint_marks(self) -> bool:
-        """Return whether a savepoint marks its transaction."""
-        return self.known is not None and isinstance(self.known.marks, SavepointMarks)
-
     def note_rolled_back(self) -> None:
         """Record a rollback to a known savepoint, which ended a later mark: it is the same transaction."""
-        if self.has_savepoint_marks():
+        if self.known is not None and isinstance(self.known.marks, SavepointMarks):
             self.mark, self.in_doubt = None, False
 
     def in_next_transaction(self) -> TransactionConnection:
