@@ -17,6 +17,8 @@ from weakref import ref
 from sqlalchemy import CompoundSelect, Connection, Delete, Insert, Select, Update
 from sqlalchemy.orm import FromStatement
 
+from ...dialects import SavepointMarks
+from ...dialects.base import EveryError
 from ...sqlalchemy_internals import is_flushing, savepoint_on
 from .context import LockContext
 from .lock_transaction import LockTransaction
