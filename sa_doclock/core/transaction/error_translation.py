@@ -465,14 +465,18 @@ def refuse_lost_block(began: LockTransaction, locked: Any, session: Session) -> 
 
     :param began: the transaction in which the block began.
     :param locked: the object that the block locked, or a list of them.
-    :raises LockLost: one of its locks is no longer held, and something was changed since.
+    :raises LockLost: one of its locks is no longer held, and something was changed since; or
+        something other than the session ended the transaction.
     """
     state = state_of(session)
     assert state is not None
     transaction = state.transaction
     lost: dict[Any, int] = dict.fromkeys((*began.ledger.places, *began.lost), 0)
-    if transaction is began:  # a rollback to a savepoint releases some locks
-        lost = _given_up_of(began, locked if isinstance(locked, list) else [locked])
+    if transaction is began:
+        began.check_locks()
+        lost = dict.fromkeys(began.lost, -1)  # whether or not something was written since
+        # A rollback to a savepoint releases some locks.
+        lost |= _given_up_of(began, locked if isinstance(locked, list) else [locked])
     place = next((each for each in lost if not transaction.ledger.has(each)), None)
     changed = session.new or session.dirty or session.deleted
     if place is None or not (changed or transaction.wrote > lost[place]):

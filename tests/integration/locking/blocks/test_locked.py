@@ -317,6 +317,21 @@ def test_nor_does_another_commit_save_it(session: Session, elsewhere: Run, end: 
     assert elsewhere(TOTAL) == [(30,)]
 
 
+@pytest.mark.parametrize("end", ["ROLLBACK", "COMMIT"])
+def test_an_end_that_the_session_did_not_see(session: Session, end: str) -> None:
+    """The block does not report success: a rollback has undone what was flushed."""
+
+    def change() -> None:
+        with session.locked(Order, 1) as order:
+            order.total = 31
+            session.flush()
+            session.execute(sa.text(end))
+
+    with pytest.raises(LockLost, match=r"^Order 1 on \w+: .* inside the locked\(\) block"):
+        change()
+    assert not session.in_transaction()
+
+
 def test_a_savepoint_gives_the_lock_up(session: Session, elsewhere: Run) -> None:
     def change() -> None:
         with session.begin_nested() as savepoint, session.locked(Order, 1) as order:
