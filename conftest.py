@@ -1,3 +1,10 @@
-"""The fixtures and options of tests/plugin.py, for tests/ and for audit/tests/."""
+"""The options and fixtures of tests/ and audit/tests/, by subject."""
 
-pytest_plugins = ["tests.plugin"]
+pytest_plugins = [
+    "tests.plugins.process",
+    "tests.plugins.matrix",
+    "tests.plugins.servers",
+    "tests.plugins.databases",
+    "tests.reliability.plugin",
+    "pytester",
+]

@@ -113,7 +113,7 @@ class Mutants:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run all tests on the original and note which mutants they reach; then run each mutant."""
         from lab.running.pairwise import select  # noqa: PLC0415
-        from tests.plugin import is_own_logic  # noqa: PLC0415  # the package is imported here
+        from tests.plugins.matrix import is_own_logic  # noqa: PLC0415  # the package is imported here
 
         pairwise = set(select(session.items, is_own_logic))
         is_caught = self._fork_server(session.items)

@@ -14,7 +14,7 @@ import pytest
 
 from lab.mutation.points import SWITCHES, Switches, mutated, places
 from lab.running.pairwise import cover, select
-from tests.plugin import is_own_logic
+from tests.plugins.matrix import is_own_logic
 
 
 def table(*sizes: int) -> dict[str, frozenset[object]]:
