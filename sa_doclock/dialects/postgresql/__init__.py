@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from sqlalchemy import Connection, DateTime, Dialect, Table
+from sqlalchemy import Connection, DateTime, Dialect, Table, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
 from ...errors import (
@@ -58,8 +58,9 @@ _ABORTED = "25P02"  # in_failed_sql_transaction
 # "If is_local is true, the new value will only apply during the current transaction", and a rollback
 # to a savepoint takes it back:
 # https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADMIN-SET
-_SET_MARK = "SELECT pg_catalog.set_config('sa_doclock.mark', '{}', true)"
-_MARK = "SELECT pg_catalog.current_setting('sa_doclock.mark', true)"
+# The name is a parameter: a driver keeps the texts that it has sent.
+_SET_MARK = text("SELECT pg_catalog.set_config('sa_doclock.mark', CAST(:name AS text), true)")
+_MARK = text("SELECT pg_catalog.current_setting('sa_doclock.mark', true)")
 
 # The existing schemas, in order: the table may be in the second one.  pg_temp comes and goes.
 _SEARCH_PATH = "SELECT pg_catalog.array_to_string(pg_catalog.current_schemas(false), ', ')"
@@ -155,7 +156,7 @@ class PostgreSQLMarks(SavepointMarks):
         """There is no savepoint that can be missing."""
 
     def set_mark(self, connection: Connection, name: str) -> bool:
-        return _answer(connection, _SET_MARK.format(name)) is not UNMARKED
+        return _answer(connection, _SET_MARK, name=name) is not UNMARKED
 
     def take_mark(self, connection: Connection, name: str) -> bool:
         found = _answer(connection, _MARK)
@@ -275,13 +276,13 @@ def _rolled_back(connection: Connection) -> Iterator[None]:
                 connection.connection.rollback()
 
 
-def _answer(connection: Connection, question: str) -> object:
+def _answer(connection: Connection, question: TextClause, **parameters: str) -> object:
     """Return the server's answer; UNMARKED: the transaction is aborted."""
     if PostgreSQLLocks.status.is_aborted(connection):
         return UNMARKED  # a later successful statement proves that it or its savepoint ended
     try:
         # By SQLAlchemy: if the server has ended the transaction, only this answer says why.
-        answer: object = connection.exec_driver_sql(question).scalar_one()
+        answer: object = connection.execute(question, parameters).scalar_one()
     except DBAPIError as error:
         if code_of(PostgreSQLLocks.errors, error) != _ABORTED:
             raise
