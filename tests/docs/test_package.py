@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -56,6 +57,14 @@ def test_the_links_lead_to_the_files_of_the_release(wheel: Path) -> None:
     # Without the addresses, it equals the README
     text = text.replace(f"]({source}/blob/v{version}/", "](").replace(f"]({raw}/v{version}/", "](")
     assert text.strip() == text_of("README.md").strip()
+
+
+@pytest.mark.slow
+def test_the_package_has_modules_alone(wheel: Path) -> None:
+    """A merge once left the file of a patch behind."""
+    with ZipFile(wheel) as package:
+        names = [name for name in package.namelist() if ".dist-info/" not in name]
+    assert {Path(name).suffix for name in names} == {".py", ".typed"}
 
 
 def test_every_address_of_the_project_is_that_of_the_errors() -> None:
