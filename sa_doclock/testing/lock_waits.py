@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 
-from ..dialects import side_connection, strategy_class, strategy_classes
+from ..dialects import side_connection, strategy_class
 from ..dialects.base import Locked, LockMonitoring
 
 FIRST_LOOK: Final = 0.005
@@ -45,14 +44,8 @@ def monitoring_of(bind: Engine | Connection) -> LockMonitoring | None:
 
 def locks_database(bind: Engine | Connection) -> bool:
     """Return whether every lock covers the whole database, as on SQLite."""
-    return bind.dialect.name in _locked_whole()
-
-
-# Threads: a cache of a constant.
-@lru_cache(maxsize=1)
-def _locked_whole() -> frozenset[str]:
-    known = strategy_classes().items()
-    return frozenset(name for name, found in known if found.statements.locked is Locked.DATABASE)
+    found = strategy_class(bind.dialect)
+    return found is not None and found.statements.locked is Locked.DATABASE
 
 
 _THIS_MACHINE: Final = frozenset({None, "", "localhost", "127.0.0.1", "::1"})
