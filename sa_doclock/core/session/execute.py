@@ -89,11 +89,13 @@ class ExecutingSession(SessionWithContext):
             self, instance: Any, attribute_names: Any = None, with_for_update: Any = None
         ) -> None:
             """See ``Session.refresh()``."""
-            self._context.calls.before_refresh = pending_changes(self) if with_for_update else None
+            calls = self._context.calls
+            outer = calls.before_refresh  # of a refresh whose listener calls this one
             try:
+                calls.before_refresh = pending_changes(self) if with_for_update else None
                 super().refresh(instance, attribute_names, with_for_update)
             finally:
-                self._context.calls.before_refresh = None
+                calls.before_refresh = outer
 
     def _execute_ours(
         self, statement: Any, params: Any, arguments: Mapping[str, Any]
