@@ -454,11 +454,11 @@ def roots_with_tables(names: frozenset[str]) -> tuple[Mapper[Any], ...]:
 
     Declared documents come first: they alone know which of their parts no access loads.
     """
-    found = {
+    found = dict.fromkeys(
         root_of(mapper)
         for mapper in all_mappers()
         if not names.isdisjoint(map(folded_name, mapper.tables))
-    }
+    )
     return tuple(sorted(found, key=frozenset(declared_roots()).__contains__, reverse=True))
 
 

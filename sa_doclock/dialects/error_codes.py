@@ -155,7 +155,7 @@ def raised_by_driver(connection: Connection, error: BaseException) -> bool:
 
 
 def _frames_of(error: BaseException) -> list[FrameType]:
-    """Return the frames down to the one that raised the error.
+    """Return the frames, down to the frame that raised the error.
 
     Some codecs are in C and have no frame.  Frames of codecs in Python are dropped too: their
     caller counts as raising the error.

@@ -134,7 +134,7 @@ class CommitOutcomes(ABC):
 
     question: ClassVar[str]
     """A SELECT without parameters that returns one row, by which ``outcome()`` identifies the
-    transaction. It is asked right before COMMIT; its first column is None if nothing was
+    transaction.  The session sends it right before COMMIT; its first column is None if nothing was
     written.
     """
 
@@ -205,7 +205,7 @@ class SavepointMarks(TransactionMarks):
     ``has_mark()`` uses it up; while there is a savepoint, the program can neither set nor end
     another one.
 
-    :param is_missing: whether this error says that there is no such savepoint.
+    :param is_missing: returns whether an error reports a missing savepoint.
     """
 
     def __init__(self, is_missing: Callable[[DBAPIError], bool]) -> None:

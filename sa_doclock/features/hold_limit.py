@@ -172,9 +172,8 @@ class HoldLimit(SessionPart):
             return
         if self.is_over():
             raise self._end_transaction()
-        self._memory(
-            state
-        ).prepares = True  # the servers keep it, whatever happens to the connection
+        # From here on, the server keeps the transaction even if its connection is lost.
+        self._memory(state).prepares = True
 
     def _before_commit(self, _connection: Connection) -> None:
         state = self._state()

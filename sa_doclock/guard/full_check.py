@@ -308,7 +308,7 @@ def _changed_in(state: InstanceState[Any], target: Target, table: Any) -> str | 
     tables = [table] if target.mapper is None else target.mapper.tables
     columns = chain.from_iterable(written.columns for written in tables)
     names = (same_attribute(state.mapper, column) for column in columns)
-    expired = state.expired_attributes  # also those that were set to an SQL expression
+    expired = state.expired_attributes  # includes attributes set to an SQL expression
     return _first_changed(state, (name for name in names if name), expired)
 
 

@@ -91,11 +91,11 @@ class HeaderResolver:
             self.read_together(lambda: [*map(self.headers, states)])
 
     def read_together(self, search: Callable[[], T]) -> T:
-        """Return the result of a search, whose questions are asked together.
+        """Run a search, send its questions together, and return its result.
 
         One SELECT reads hundreds of rows; each step on the way to the header needs one.
 
-        :param search: calls the methods of this object; it is called once for each step.
+        :param search: calls the methods of this object.  It runs once for each step.
         """
         while True:
             to_ask = self._to_ask = defaultdict(dict)

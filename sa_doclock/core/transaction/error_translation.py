@@ -465,8 +465,8 @@ def refuse_lost_block(began: LockTransaction, locked: Any, session: Session) -> 
 
     :param began: the transaction in which the block began.
     :param locked: the object that the block locked, or a list of them.
-    :raises LockLost: one of its locks is no longer held, and something was changed since; or
-        something other than the session ended the transaction.
+    :raises LockLost: one of its locks is no longer held, and the session has changed something since;
+        or something other than the session ended the transaction.
     """
     state = state_of(session)
     assert state is not None

@@ -204,8 +204,10 @@ def _replace_inherited(connection: Connection) -> None:
 
 
 def _refuse_inherited(session: Session, _transaction: Any, connection: Connection) -> None:
+    if not isinstance(session, EventfulSession):
+        return
     lifecycle = _lifecycle_if_inherited(connection)
-    if lifecycle is not None and isinstance(session, EventfulSession):
+    if lifecycle is not None:
         _silence(connection, lifecycle)
         _drop(connection)
         raise LockMisuse(

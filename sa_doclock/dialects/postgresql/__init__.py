@@ -153,7 +153,7 @@ class PostgreSQLMarks(SavepointMarks):
     schema_setter = "set_config"  # SELECT set_config('search_path', ...)
 
     def __init__(self) -> None:
-        """There is no savepoint that can be missing."""
+        """No savepoint marks the transaction, so none can be missing."""
 
     def set_mark(self, connection: Connection, name: str) -> bool:
         return _answer(connection, _SET_MARK, name=name) is not UNMARKED
